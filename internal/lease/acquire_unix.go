@@ -1,0 +1,386 @@
+//go:build unix
+
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"time"
+
+	"github.com/handsel/handsel/internal/flock"
+	"github.com/handsel/handsel/internal/line"
+	"github.com/handsel/handsel/internal/machine"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// lockPatience bounds the wait for an admission lock (S10). Each is held
+	// for well under a millisecond, so one that stays held belongs to a stopped process.
+	lockPatience = 5 * time.Second
+
+	// settleTries and settleNaps are how a count in doubt is repeated: up to 25
+	// times over at least 50 ms (S7), quickly at first.
+	settleTries = 25
+	settleNap   = 2200 * time.Microsecond
+	firstNap    = 100 * time.Microsecond
+)
+
+// request is one Acquire.
+type request struct {
+	at    Places
+	want  Want
+	name  string // of our ticket, which is also our order when we have none
+	began time.Time
+
+	line     *line.Line
+	place    *line.Place
+	outside  bool // the line cannot be written from here: we wait without a ticket
+	marks    lineMark
+	told     Waiting
+	toldOnce bool
+	ears     *ears
+}
+
+type lineMark struct{ sec, nsec int64 }
+
+// Acquire admits the start that want describes. It returns *Refused when the
+// wait is over or would never end, the error of ctx when that ended first, and
+// any other error when admission itself could not work; nothing is held then.
+func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
+	r := &request{at: at, want: want, began: time.Now()}
+	if r.want.Start == 0 {
+		r.want.Start = machine.SinceBoot()
+	}
+	if r.want.ID == "" {
+		r.want.ID = line.NewID()
+	}
+	if r.want.Poll == 0 {
+		r.want.Poll = DefaultPoll
+	}
+	r.name = line.Name(r.want.Start, r.want.Priority, r.want.ID)
+	l, err := r.run(ctx)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	l.waited = time.Since(r.began)
+	l.places = at
+	l.after = append(l.after, r.close)
+	if r.ears == nil {
+		l.settleNow()
+	}
+	return l, nil
+}
+
+// settleNow closes at once what is cheap to close.
+func (l *Lease) settleNow() {
+	for _, closeIt := range l.after {
+		closeIt()
+	}
+	l.after = nil
+}
+
+// close gives back everything but the slots.
+func (r *request) close() {
+	if r.place != nil {
+		r.place.Leave()
+	}
+	if r.ears != nil {
+		r.ears.close()
+		r.ears = nil
+	}
+	if r.line != nil {
+		r.line.Close()
+		r.line = nil
+	}
+}
+
+// run tries until it is admitted, refused or interrupted. Ticket and watch
+// exist before the count whose refusal is waited on (S16), so no event between
+// a count and the sleep after it is missed.
+func (r *request) run(ctx context.Context) (*Lease, error) {
+	for {
+		v, err := r.try(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if v.lease != nil {
+			return v.lease, nil
+		}
+		left := r.want.Wait - time.Since(r.began)
+		if v.final || left <= 0 {
+			return nil, r.refuse(v)
+		}
+		armed, err := r.listen(ctx, v)
+		if err != nil {
+			return nil, err
+		}
+		if armed {
+			continue // something new is being watched: count once more before sleeping
+		}
+		r.tell(v.why)
+		if err := r.sleep(ctx, v, left); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// verdict is what one try came to.
+type verdict struct {
+	lease    *Lease
+	why      Waiting
+	final    bool
+	doubtful bool
+
+	watch   bool          // we watch slots ourselves, being first of our kind
+	follow  *line.Ticket  // else the one of our kind before us, whose leaving wakes us
+	blocker *line.Ticket  // the ticket ahead that may take what is free
+	again   time.Duration // CLOCK_BOOTTIME at which to look again; 0 = no such time
+	orphans []orphan      // agents without a holder, whose end frees a slot
+	blind   bool          // a slot's end gives no event
+	ahead   int           // tickets before ours
+}
+
+// try asks the check and then the pools, until the answer is not in doubt.
+func (r *request) try(ctx context.Context) (verdict, error) {
+	pools, err := r.want.Pools()
+	if err != nil {
+		return verdict{}, err
+	}
+	sort.Slice(pools, func(i, j int) bool { return pools[i].Name < pools[j].Name })
+	if held, stop := r.checked(); stop {
+		if len(pools) > 0 && !held.final && r.want.Wait > 0 {
+			err = r.park(ctx, pools, held.why)
+		}
+		return held, err
+	}
+	if len(pools) == 0 {
+		return verdict{lease: &Lease{}}, nil
+	}
+	nap := firstNap
+	for tries := 1; ; tries++ {
+		v, err := r.attempt(ctx, pools, tries >= settleTries)
+		if err != nil || !v.doubtful || tries >= settleTries {
+			return v, err
+		}
+		if err := pause(ctx, nap); err != nil {
+			return verdict{}, err
+		}
+		nap = min(2*nap, settleNap)
+	}
+}
+
+// checked asks the admission check.
+func (r *request) checked() (verdict, bool) {
+	if r.want.Check == nil {
+		return verdict{}, false
+	}
+	a := r.want.Check()
+	if a.Code == "" {
+		return verdict{}, false
+	}
+	return verdict{
+		why:   Waiting{Code: a.Code, Message: a.Message, Until: a.Until},
+		final: a.Deny, watch: true,
+	}, true
+}
+
+// attempt is one admission: under the line's lock and then those of all its
+// pools in name order it counts every pool and takes one slot in each when all
+// have room and nobody ahead is passed over, else none (S10, S16).
+func (r *request) attempt(ctx context.Context, pools []Pool, lastTry bool) (verdict, error) {
+	a, err := r.enter(ctx, pools)
+	if stuck := new(Refused); r.place != nil && errors.As(err, &stuck) {
+		// Whoever stands in line keeps the place until the stopped one goes on.
+		return verdict{why: stuck.Waiting, watch: true}, nil
+	}
+	if err != nil {
+		return verdict{}, err
+	}
+	defer a.leave()
+	if err := a.count(); err != nil {
+		return verdict{}, err
+	}
+	v, err := a.judge(lastTry)
+	if err != nil || v.final || v.doubtful {
+		return v, err
+	}
+	if v.why.Code == "" {
+		return a.take(v)
+	}
+	if r.want.Wait > 0 {
+		err = r.stand(a, nil)
+	}
+	return v, err
+}
+
+// stand makes sure that we have a ticket and that it says what is true now.
+// The line's lock is held.
+func (r *request) stand(a *admission, parked *line.Parked) error {
+	if r.outside {
+		return nil
+	}
+	rec := r.ticket(a, parked)
+	if r.place != nil {
+		if sameTicket(r.place.Record(), rec) {
+			return nil
+		}
+		return r.place.Amend(rec)
+	}
+	place, err := r.line.Stand(r.name, rec)
+	if readOnly(err) {
+		r.outside = true
+		return nil
+	}
+	r.place = place
+	return err
+}
+
+// readOnly tells whether err says that we may not write there: a confined
+// process waits without a place in line rather than not at all.
+func readOnly(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+}
+
+func (r *request) ticket(a *admission, parked *line.Parked) line.Record {
+	me := self()
+	rec := line.Record{
+		V: 1, Start: int64(r.want.Start), Priority: r.want.Priority, Boot: me.Boot, Pid: me.Pid, Ticks: me.Ticks, NS: me.NS,
+		Run: r.want.Run, Engine: r.want.Engine, Workload: r.want.Workload, Since: machine.Now().UTC().Truncate(time.Millisecond),
+		Parked: parked, For: a.forRuns(), Deaf: r.ears != nil && r.ears.deaf,
+	}
+	if r.place != nil {
+		rec.Since = r.place.Record().Since
+	}
+	for _, p := range a.pools {
+		rec.Pools = append(rec.Pools, line.Pool{Name: p.Name, Cap: p.Cap})
+	}
+	return rec
+}
+
+func sameTicket(a, b line.Record) bool {
+	if len(a.Pools) != len(b.Pools) || a.Deaf != b.Deaf || len(a.For) != len(b.For) {
+		return false
+	}
+	for i := range a.Pools {
+		if a.Pools[i] != b.Pools[i] {
+			return false
+		}
+	}
+	if a.Parked == nil || b.Parked == nil {
+		return a.Parked == b.Parked
+	}
+	return a.Parked.Code == b.Parked.Code
+}
+
+// park keeps our place while a check other than pools stops us, and lets those
+// behind go on.
+func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
+	a, err := r.enter(ctx, pools)
+	if err != nil {
+		return err
+	}
+	defer a.leave()
+	parked := &line.Parked{Code: why.Code}
+	if !why.Until.IsZero() {
+		parked.Until = &why.Until
+	}
+	fresh := r.place == nil || r.place.Record().Parked == nil
+	if err := r.stand(a, parked); err != nil {
+		return err
+	}
+	if fresh {
+		wakeNext(r.line, names(pools), r.name)
+	}
+	return nil
+}
+
+// refuse turns the last verdict into the refusal.
+func (r *request) refuse(v verdict) error {
+	v.why.Waited = time.Since(r.began)
+	return &Refused{Waiting: v.why, Engine: r.want.Engine, Workload: r.want.Workload, Gate: r.want.Workload == GateWorkload}
+}
+
+// GateWorkload is the class under which a heavy command's slot is recorded.
+const GateWorkload = "gate"
+
+// tell passes on the reason for the wait when it is new.
+func (r *request) tell(why Waiting) {
+	if r.want.OnWait == nil {
+		return
+	}
+	same := why.Code == r.told.Code && why.Pool == r.told.Pool && why.Cap == r.told.Cap &&
+		why.Place == r.told.Place && len(why.Holders) == len(r.told.Holders)
+	for i := 0; same && i < len(why.Holders); i++ {
+		same = why.Holders[i] == r.told.Holders[i]
+	}
+	if same && r.toldOnce {
+		return
+	}
+	r.told, r.toldOnce = why, true
+	why.Waited = time.Since(r.began)
+	r.want.OnWait(why)
+}
+
+// pause waits out a nap between two looks at something that is changing now.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// jittered is d ± 25 %, so that two waiters that met do not meet again.
+func jittered(d time.Duration) time.Duration {
+	return d - d/4 + time.Duration(rand.Int64N(int64(d)/2+1))
+}
+
+func names(pools []Pool) []string {
+	var all []string
+	for _, p := range pools {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// stuck is the refusal for an admission lock that did not come free: it names
+// the stopped process that holds it (S10).
+func (r *request) stuck(what string, f *flock.File) error {
+	text := fmt.Sprintf("the %s has not come free for %v", what, lockPatience)
+	if pids := f.Owners(); len(pids) > 0 {
+		text += fmt.Sprintf("; it is held by pid %d", pids[0])
+		if stoppedPid(pids[0]) {
+			text += ", which is stopped"
+		}
+	}
+	return &Refused{
+		Waiting: Waiting{Code: LockStuck, Message: text, Waited: time.Since(r.began)},
+		Engine:  r.want.Engine, Workload: r.want.Workload,
+	}
+}
+
+// Prepare makes the files of pools that confined processes will want to lock:
+// they can open and lock them, but not create them (S1).
+func Prepare(at Places, pools []Pool) error {
+	if len(pools) == 0 {
+		return nil
+	}
+	l, err := line.Open(at.Waiting, true)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for _, p := range pools {
+		if err := preparePool(at.Leases, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

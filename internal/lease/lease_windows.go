@@ -1,0 +1,32 @@
+package lease
+
+import "context"
+
+// Acquire runs what is not counted and refuses what is: Windows has no lock
+// that could hold a cap.
+func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
+	if want.Check != nil {
+		if a := want.Check(); a.Code != "" {
+			return nil, &Refused{Waiting: Waiting{Code: a.Code, Message: a.Message, Until: a.Until}, Engine: want.Engine, Workload: want.Workload}
+		}
+	}
+	pools, err := want.Pools()
+	if err != nil {
+		return nil, err
+	}
+	if len(pools) == 0 {
+		return &Lease{}, nil
+	}
+	return nil, &Refused{
+		Waiting: Waiting{Code: Unsupported, Message: "a cap is set, and Windows has no lock that could hold it"},
+		Engine:  want.Engine, Workload: want.Workload,
+	}
+}
+
+// Prepare has nothing to make.
+func Prepare(Places, []Pool) error { return nil }
+
+// GateWorkload is the class under which a heavy command's slot is recorded.
+const GateWorkload = "gate"
+
+func advance(string, []string) {}

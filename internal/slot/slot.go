@@ -1,0 +1,342 @@
+// Package slot is one lock file that stands for one agent, and the record in
+// it that outlives its holder.
+//
+// A slot is held while its file is locked, or while its record names a process
+// that still runs; the kernel frees the lock on any crash of the holder, and
+// the record keeps the place for an agent that lives on (S5 to S9). Counting
+// changes nothing and wakes nobody. The package takes no admission lock: who
+// counts in order to take holds the pool's admission lock and is the lease
+// room's business.
+package slot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/handsel/handsel/internal/flock"
+	"github.com/handsel/handsel/internal/proc"
+)
+
+// State is what a look at one slot found (S7).
+type State int
+
+const (
+	Free         State = iota
+	Held               // locked by a living holder
+	Orphaned           // unlocked, but the recorded child still runs
+	Unverifiable       // unlocked, but the recorded child cannot be looked at from here
+)
+
+func (s State) String() string {
+	return [...]string{"free", "held", "orphaned", "unverifiable"}[s]
+}
+
+// AdmissionLock is the name of the file in a pool's directory whose lock makes
+// counting and taking one step (S10).
+const AdmissionLock = ".admission"
+
+// Seen is one slot at one look.
+type Seen struct {
+	Index  int
+	State  State
+	Record *Record // nil when there is none that can be read
+}
+
+// Count is a pool at one look.
+type Count struct {
+	Pool   string
+	Held   int    // slots that are not free
+	Cap    int    // the smallest cap that a lock's holder recorded; 0 = none
+	Slots  []Seen // those that are not free
+	Free   int    // the lowest index that can be taken
+	Doubts int    // locked slots without a readable record, or with a holder that is gone: look again before deciding
+}
+
+// Limit is the smallest cap in play: own (0 = none) and every holder's (S11).
+func (c *Count) Limit(own int) int {
+	if own == 0 || c.Cap != 0 && c.Cap < own {
+		return c.Cap
+	}
+	return own
+}
+
+// Full tells whether no slot may be taken under the cap own.
+func (c *Count) Full(own int) bool {
+	limit := c.Limit(own)
+	return limit != 0 && c.Held >= limit
+}
+
+// Pool is an open directory of slots.
+type Pool struct {
+	Name string
+	dir  *flock.Dir
+}
+
+// Open opens the pool called name below the leases directory. With create, a
+// missing directory is made, 0700. Without, the error is fs.ErrNotExist.
+func Open(leases, name string, create bool) (*Pool, error) {
+	path := leases + "/" + name
+	d, err := flock.OpenDir(path)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, fmt.Errorf("pool %q: %w", name, err)
+		}
+		d, err = flock.OpenDir(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pool %q: %w", name, err)
+	}
+	return &Pool{Name: name, dir: d}, nil
+}
+
+// Close closes the directory. Slots taken from it stay held.
+func (p *Pool) Close() { p.dir.Close() }
+
+// Dir is the pool's directory, for its admission lock and for watching it.
+func (p *Pool) Dir() *flock.Dir { return p.dir }
+
+// Count looks at every slot on disk.
+func (p *Pool) Count() (Count, error) {
+	c := Count{Pool: p.Name}
+	indexes, err := p.indexes()
+	if err != nil {
+		return c, fmt.Errorf("count pool %q: %w", p.Name, err)
+	}
+	taken := make(map[int]bool, len(indexes))
+	buf := make([]byte, 2*RecordSize, maxRecord+1)
+	for _, i := range indexes {
+		seen, err := p.look(i, buf)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed by hand between listing and looking
+		}
+		if err != nil {
+			return c, fmt.Errorf("count pool %q: %w", p.Name, err)
+		}
+		if seen.State == Free {
+			continue
+		}
+		taken[i] = true
+		c.add(seen)
+	}
+	for taken[c.Free] {
+		c.Free++
+	}
+	return c, nil
+}
+
+func (c *Count) add(s Seen) {
+	c.Held++
+	c.Slots = append(c.Slots, s)
+	if s.State != Held {
+		return // the cap of a holder that has gone is no longer in play
+	}
+	if s.Record == nil || s.Record.HolderPid > 0 && holderGone(s.Record) {
+		c.Doubts++
+	}
+	if s.Record != nil && s.Record.Cap > 0 && (c.Cap == 0 || s.Record.Cap < c.Cap) {
+		c.Cap = s.Record.Cap
+	}
+}
+
+// indexes lists the slots that have a file: whole decimal numbers, written one
+// way, followed by ".lock".
+func (p *Pool) indexes() ([]int, error) {
+	var found []int
+	err := p.dir.Names(func(name []byte) {
+		if i, ok := Index(string(name)); ok {
+			found = append(found, i)
+		}
+	})
+	return found, err
+}
+
+// Index reads the name of a slot's file.
+func Index(name string) (int, bool) {
+	const suffix = ".lock"
+	if len(name) <= len(suffix) || name[len(name)-len(suffix):] != suffix {
+		return 0, false
+	}
+	digits := name[:len(name)-len(suffix)]
+	i, err := strconv.Atoi(digits)
+	if err != nil || i < 0 || strconv.Itoa(i) != digits {
+		return 0, false
+	}
+	return i, true
+}
+
+func fileName(i int) string { return strconv.Itoa(i) + ".lock" }
+
+// Look probes one slot. The error is fs.ErrNotExist when it has no file.
+func (p *Pool) Look(i int) (Seen, error) {
+	return p.look(i, make([]byte, 2*RecordSize, maxRecord+1))
+}
+
+func (p *Pool) look(i int, buf []byte) (Seen, error) {
+	seen := Seen{Index: i}
+	f, err := p.dir.Open(fileName(i), flock.Look)
+	if err != nil {
+		return seen, err
+	}
+	defer f.Close()
+	locked := f.TryLock()
+	if locked != nil && !errors.Is(locked, flock.ErrHeld) {
+		return seen, locked
+	}
+	seen.Record = readRecord(f, buf)
+	switch child, named := seen.Record.Child(); {
+	case locked != nil:
+		seen.State = Held
+	case named:
+		seen.State = ofChild(proc.Judge(child))
+	}
+	return seen, nil
+}
+
+func ofChild(v proc.Verdict) State {
+	return [...]State{proc.Gone: Free, proc.Alive: Orphaned, proc.Unverifiable: Unverifiable}[v]
+}
+
+// readRecord returns nil for what cannot be read: no record is a record's
+// absence, never an error (S7).
+func readRecord(f *flock.File, buf []byte) *Record {
+	n, err := f.Read(buf)
+	if err == nil && n == len(buf) {
+		buf = buf[:cap(buf)]
+		n, err = f.Read(buf)
+	}
+	if err != nil {
+		return nil
+	}
+	return Parse(buf[:n])
+}
+
+// Locked tells whether slot i's lock is held at this instant, without asking
+// what its record says. A file that is not there is not locked.
+func (p *Pool) Locked(i int) bool {
+	f, err := p.dir.Open(fileName(i), flock.Look)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(f.TryLock(), flock.ErrHeld)
+}
+
+// Hold is a slot that is ours.
+type Hold struct {
+	Pool  string
+	Index int
+
+	file   *flock.File
+	rec    Record
+	marked bool // the child is wholly recorded
+}
+
+// Take takes slot i and writes rec into it. The caller holds the pool's
+// admission lock and has counted the slot free. flock.ErrHeld when it is not
+// free after all.
+func (p *Pool) Take(i int, rec Record) (*Hold, error) {
+	f, err := flock.Take(p.dir, fileName(i), flock.Own)
+	if errors.Is(err, flock.ErrHeld) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take slot %s/%d: %w", p.Name, i, err)
+	}
+	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
+	if err := h.write(); err != nil {
+		h.Release()
+		return nil, err
+	}
+	return h, nil
+}
+
+// TakeReadOnly takes slot i through a descriptor that cannot write, for a
+// process that is confined to reading (S1). Its record stays empty.
+func (p *Pool) TakeReadOnly(i int) (*Hold, error) {
+	f, err := flock.Take(p.dir, fileName(i), flock.Look)
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{Pool: p.Name, Index: i, file: f, marked: true}, nil
+}
+
+// Adopt makes a Hold of a descriptor that holds slot i's lock, received from
+// the process that took it. The descriptor becomes the Hold's on success. The
+// lock must be provably this descriptor's: it can be taken through it, and not
+// through another open of the path.
+func (p *Pool) Adopt(i int, fd int, rec Record) (*Hold, error) {
+	f, err := p.dir.Adopt(fileName(i), fd)
+	if err != nil {
+		return nil, fmt.Errorf("adopt slot %s/%d: %w", p.Name, i, err)
+	}
+	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
+	if err := h.write(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *Hold) write() error {
+	if h.file == nil || !h.file.Writable() {
+		return nil
+	}
+	text, err := h.rec.encode()
+	if err == nil {
+		err = h.file.WriteAt(text, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("write slot %s: %w", h, err)
+	}
+	return nil
+}
+
+// String names the slot as people see it: heavy/3.
+func (h *Hold) String() string { return h.Pool + "/" + strconv.Itoa(h.Index) }
+
+// Fd is the descriptor that holds the lock, for passing it on.
+func (h *Hold) Fd() int { return h.file.Fd() }
+
+// Record is what the slot says now.
+func (h *Hold) Record() Record { return h.rec }
+
+// SetChild writes the child's identity into the slot. An error means that the
+// slot would not keep the child's place if we died, whatever the file now
+// holds (S12).
+func (h *Hold) SetChild(id proc.ID) error {
+	h.rec.setChild(id)
+	h.marked = false
+	if err := h.write(); err != nil {
+		return err
+	}
+	h.marked = true
+	return nil
+}
+
+// Marked tells whether the slot holds its child's whole identity, so that it
+// would keep the child's place without the lock.
+func (h *Hold) Marked() bool { return h.marked }
+
+// Release clears the record and then closes the lock, so that a free slot
+// never names a child (S8). It is safe to call again.
+func (h *Hold) Release() {
+	if h.file == nil {
+		return
+	}
+	if h.file.Writable() {
+		_ = h.file.Truncate(0) // what stays is a record of a child that is gone, which reads free
+	}
+	h.Keep()
+}
+
+// Keep closes the lock and leaves the record: the slot reads held while the
+// recorded child runs.
+func (h *Hold) Keep() {
+	if h.file != nil {
+		h.file.Close()
+		h.file = nil
+	}
+}
