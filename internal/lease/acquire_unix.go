@@ -60,6 +60,9 @@ func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 	if r.want.Poll == 0 {
 		r.want.Poll = DefaultPoll
 	}
+	if r.want.Patience == 0 {
+		r.want.Patience = patience
+	}
 	r.name = line.Name(r.want.Start, r.want.Priority, r.want.ID)
 	l, err := r.run(ctx)
 	if err != nil {
@@ -303,9 +306,6 @@ func (r *request) refuse(v verdict) error {
 	v.why.Waited = time.Since(r.began)
 	return &Refused{Waiting: v.why, Engine: r.want.Engine, Workload: r.want.Workload, Gate: r.want.Workload == GateWorkload}
 }
-
-// GateWorkload is the class under which a heavy command's slot is recorded.
-const GateWorkload = "gate"
 
 // tell passes on the reason for the wait when it is new.
 func (r *request) tell(why Waiting) {

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// actWithin is how long an admissible ticket may leave its turn unused
+	// patience is how long an admissible ticket may leave its turn unused
 	// before it blocks nobody (S16).
-	actWithin = 250 * time.Millisecond
+	patience = 250 * time.Millisecond
 
 	// passesAllowed is how often a ticket may be passed before the last free
 	// slot in each of its pools is left for it (S16).
@@ -302,7 +302,7 @@ func keep(all map[string]*line.Ticket, passed []*line.Ticket) map[string]*line.T
 // when it is admissible.
 func (a *admission) blockedBy(t *line.Ticket, v *verdict) bool {
 	now := machine.SinceBoot()
-	if t.Admissible != 0 && now-t.Admissible > actWithin || t.Stopped() {
+	if t.Admissible != 0 && now-t.Admissible > a.r.want.Patience || t.Stopped() {
 		return false
 	}
 	if t.Admissible == 0 {
@@ -310,7 +310,7 @@ func (a *admission) blockedBy(t *line.Ticket, v *verdict) bool {
 		a.r.line.Mark(t)
 	}
 	v.why = a.inLine(a.shared(t), fmt.Sprintf("pid %d is before us in line", t.Pid), v)
-	v.blocker, v.again = t, t.Admissible+actWithin+time.Millisecond
+	v.blocker, v.again = t, t.Admissible+a.r.want.Patience+time.Millisecond
 	return true
 }
 
@@ -525,7 +525,7 @@ func (a *admission) take(v verdict) (verdict, error) {
 	for i, p := range a.open {
 		h, err := a.takeOne(p, i)
 		if err != nil {
-			l.dropAll()
+			err = errors.Join(err, l.dropAll())
 			if errors.Is(err, flock.ErrHeld) {
 				v.doubtful = true // counted free and found locked: look again (S7)
 				v.why = a.inLine(p.Name, "a slot of it is just changing hands", &v)
@@ -551,11 +551,13 @@ func (a *admission) take(v verdict) (verdict, error) {
 	return v, nil
 }
 
-func (l *Lease) dropAll() {
+func (l *Lease) dropAll() error {
+	var errs []error
 	for _, h := range l.slots {
-		h.Release()
+		errs = append(errs, h.Release())
 	}
 	l.slots = nil
+	return errors.Join(errs...)
 }
 
 func (a *admission) takeOne(p *slot.Pool, i int) (*slot.Hold, error) {

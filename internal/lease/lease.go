@@ -10,6 +10,7 @@
 package lease
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,6 +63,7 @@ type Want struct {
 	Argv0    string
 
 	Wait     time.Duration // longest wait for admission; 0 refuses at once
+	Patience time.Duration // how long an admissible ticket may leave its turn unused; 0 means 250 ms (S16)
 	Poll     time.Duration // fallback where the kernel gives no event; 0 means DefaultPoll
 	Priority int
 	Start    time.Duration // arrival, CLOCK_BOOTTIME; 0 means now
@@ -71,6 +73,9 @@ type Want struct {
 	// not block.
 	OnWait func(Waiting)
 }
+
+// GateWorkload is the class under which a heavy command's slot is recorded.
+const GateWorkload = "gate"
 
 // DefaultPoll is the fallback poll, jittered by a quarter either way (S15).
 const DefaultPoll = 2 * time.Second
@@ -87,7 +92,10 @@ const (
 
 // Holder is one slot of a pool that is not free.
 type Holder struct {
-	Slot     string // pool/index
+	Pool     string
+	Index    int
+	Slot     string // pool/index, as people see it
+	Ticks    uint64 // start of Pid; 0 = not known
 	State    string // held, orphaned, unverifiable
 	Pid      int    // the process that took it; 0 = not known
 	Child    int    // the agent; 0 = none yet, or not known
@@ -117,9 +125,10 @@ func (h Holder) String() string {
 
 // HolderOf describes a slot that was seen taken.
 func HolderOf(pool string, s slot.Seen) Holder {
-	h := Holder{Slot: pool + "/" + strconv.Itoa(s.Index), State: s.State.String()}
+	h := Holder{Pool: pool, Index: s.Index, Slot: pool + "/" + strconv.Itoa(s.Index), State: s.State.String()}
 	if r := s.Record; r != nil {
-		h.Pid, h.Engine, h.Workload, h.Run, h.Argv0, h.Since = r.HolderPid, r.Engine, r.Workload, r.Run, r.Argv0, r.SinceTime()
+		h.Pid, h.Ticks = r.HolderPid, r.HolderTicks
+		h.Engine, h.Workload, h.Run, h.Argv0, h.Since = r.Engine, r.Workload, r.Run, r.Argv0, r.SinceTime()
 		if r.ChildPid != nil {
 			h.Child = *r.ChildPid
 		}
@@ -288,37 +297,44 @@ func (l *Lease) settle() {
 	}
 }
 
-// Release gives all slots back and wakes whoever must be woken. It is safe to
-// call again.
-func (l *Lease) Release() {
+// Release gives all slots back and wakes whoever must be woken. An error says
+// that a record could not be cleared; its slot is free all the same once the
+// child is gone. It is safe to call again.
+func (l *Lease) Release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settle()
 	var pools []string
+	var errs []error
 	for _, h := range l.slots {
-		h.Release()
+		errs = append(errs, h.Release())
 		pools = append(pools, h.Pool)
 	}
 	l.slots = nil
 	advance(l.places.Waiting, pools)
+	return errors.Join(errs...)
 }
+
+// ErrLocksKept reports that a lease kept its locks because not every slot
+// holds its child's whole record.
+var ErrLocksKept = errors.New("a slot lacks the child's whole record, so the slots stay locked until this process ends")
 
 // Keep gives up the locks and leaves the records, for a child whose tree could
 // not be ended: the slots then read held while it runs. When a record is not
-// whole the locks stay instead, until this process ends: slots are kept or
-// given up together (S12). It tells which.
-func (l *Lease) Keep() (gaveUp bool) {
+// whole the locks stay instead, until this process ends, and the error is
+// ErrLocksKept: slots are kept or given up together (S12).
+func (l *Lease) Keep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settle()
 	for _, h := range l.slots {
 		if !h.Marked() {
-			return false
+			return ErrLocksKept // descriptors are plain numbers: nothing closes them but Release
 		}
 	}
 	for _, h := range l.slots {
 		h.Keep()
 	}
 	l.slots = nil
-	return true
+	return nil
 }

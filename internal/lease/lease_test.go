@@ -205,7 +205,7 @@ func acquire(t *testing.T, s spec) *Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.Release)
+	t.Cleanup(func() { _ = l.Release() })
 	return l
 }
 
@@ -503,8 +503,8 @@ func TestKeepLeavesRecordsOfALivingChild(t *testing.T) {
 	}
 	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
 	l := acquire(t, spec{Root: root, Pools: append(one("all", 1), one("heavy", 1)...)})
-	if l.Keep() {
-		t.Error("locks were given up although no child is recorded")
+	if err := l.Keep(); !errors.Is(err, ErrLocksKept) {
+		t.Errorf("Keep without a recorded child = %v, want ErrLocksKept", err)
 	}
 	id, err := proc.Identify(child.Process.Pid)
 	if err != nil {
@@ -513,8 +513,8 @@ func TestKeepLeavesRecordsOfALivingChild(t *testing.T) {
 	if err := l.RecordChild(id); err != nil {
 		t.Fatal(err)
 	}
-	if !l.Keep() {
-		t.Error("locks stayed although every record is whole")
+	if err := l.Keep(); err != nil {
+		t.Errorf("Keep with whole records = %v", err)
 	}
 	if n := held(t, root, "heavy"); n != 1 {
 		t.Errorf("heavy holds %d, want the recorded child's slot", n)

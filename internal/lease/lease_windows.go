@@ -26,7 +26,4 @@ func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 // Prepare has nothing to make.
 func Prepare(Places, []Pool) error { return nil }
 
-// GateWorkload is the class under which a heavy command's slot is recorded.
-const GateWorkload = "gate"
-
 func advance(string, []string) {}

@@ -247,8 +247,7 @@ func (p *Pool) Take(i int, rec Record) (*Hold, error) {
 	}
 	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
 	if err := h.write(); err != nil {
-		h.Release()
-		return nil, err
+		return nil, errors.Join(err, h.Release())
 	}
 	return h, nil
 }
@@ -321,15 +320,19 @@ func (h *Hold) SetChild(id proc.ID) error {
 func (h *Hold) Marked() bool { return h.marked }
 
 // Release clears the record and then closes the lock, so that a free slot
-// never names a child (S8). It is safe to call again.
-func (h *Hold) Release() {
+// never names a child (S8). An error says that the record stayed: it then names
+// a child that is gone, or keeps the slot for one that is not. It is safe to
+// call again.
+func (h *Hold) Release() error {
 	if h.file == nil {
-		return
+		return nil
 	}
+	var err error
 	if h.file.Writable() {
-		_ = h.file.Truncate(0) // what stays is a record of a child that is gone, which reads free
+		err = h.file.Truncate(0)
 	}
 	h.Keep()
+	return err
 }
 
 // Keep closes the lock and leaves the record: the slot reads held while the
