@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 )
 
 var (
@@ -71,8 +72,9 @@ type fileID struct{ dev, ino uint64 }
 
 // Dir is an open directory of lock files.
 type Dir struct {
-	fd   int
-	path string
+	fd     int
+	path   string
+	listed bool // a listing has moved the descriptor's position
 }
 
 // Path is the directory's path as it was opened.
@@ -115,15 +117,18 @@ func Take(d *Dir, name string, mode Mode) (*File, error) {
 // takeTries bounds the race against somebody who keeps replacing the file.
 const takeTries = 100
 
-// Lock takes the lock, waiting for it until ctx ends. On an error the lock is
-// not held and f should be closed.
+// Lock takes the lock, waiting for it until ctx ends or patience is over, which
+// is context.DeadlineExceeded. On an error the lock is not held and f should be
+// closed.
 //
 // The wait is the kernel's own, in a thread that stays behind if ctx ends
 // first; it owns a copy of the descriptor and closes it as soon as it is let go.
-func (f *File) Lock(ctx context.Context) error {
-	if err := f.TryLock(); !errors.Is(err, ErrHeld) {
+func (f *File) Lock(ctx context.Context, patience time.Duration) error {
+	if err := f.TryLock(); err != ErrHeld {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	copied, err := dup(f.fd)
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", f.Path(), err)

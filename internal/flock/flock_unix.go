@@ -69,13 +69,18 @@ func (d *Dir) Changed() (sec, nsec int64) {
 // Names calls each with the name of every entry, in no order. The bytes are
 // only good during the call.
 func (d *Dir) Names(each func(name []byte)) error {
-	// A second descriptor would do as well, but costs more than starting over.
-	if _, err := unix.Seek(d.fd, 0, 0); err != nil {
-		return &fs.PathError{Op: "list", Path: d.path, Err: err}
+	if d.listed {
+		if _, err := unix.Seek(d.fd, 0, 0); err != nil {
+			return &fs.PathError{Op: "list", Path: d.path, Err: err}
+		}
 	}
+	d.listed = true
 	var space [4096]byte
 	for {
-		n, err := again(func() (int, error) { return unix.ReadDirent(d.fd, space[:]) })
+		n, err := unix.ReadDirent(d.fd, space[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			return &fs.PathError{Op: "list", Path: d.path, Err: err}
 		}
@@ -98,9 +103,10 @@ var openFlags = [...]int{
 // that is not there, *Untrusted when it is not ours.
 func (d *Dir) Open(name string, mode Mode) (*File, error) {
 	flags := openFlags[mode]
-	fd, err := again(func() (int, error) {
-		return unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
-	})
+	fd, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+	for err == unix.EINTR {
+		fd, err = unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+	}
 	if err != nil {
 		return nil, d.openError(name, err)
 	}
@@ -137,8 +143,8 @@ func (f *File) TryLock() error {
 		switch err := unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB); {
 		case err == nil:
 			return nil
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EWOULDBLOCK):
+		case err == unix.EINTR:
+		case err == unix.EWOULDBLOCK:
 			return ErrHeld
 		default:
 			return &fs.PathError{Op: "lock", Path: f.Path(), Err: err}
@@ -172,7 +178,10 @@ func (f *File) Close() {
 
 // Read reads into p from offset 0 until p is full or the file ends.
 func (f *File) Read(p []byte) (int, error) {
-	n, err := again(func() (int, error) { return unix.Pread(f.fd, p, 0) })
+	n, err := unix.Pread(f.fd, p, 0)
+	for err == unix.EINTR {
+		n, err = unix.Pread(f.fd, p, 0)
+	}
 	if err != nil {
 		return 0, &fs.PathError{Op: "read", Path: f.Path(), Err: err}
 	}

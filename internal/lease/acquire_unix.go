@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sort"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/handsel/handsel/internal/flock"
@@ -32,7 +33,7 @@ const (
 type request struct {
 	at    Places
 	want  Want
-	name  string // of our ticket, which is also our order when we have none
+	named string // of our ticket, once it was asked for
 	began time.Time
 
 	line     *line.Line
@@ -44,7 +45,7 @@ type request struct {
 	ears     *ears
 }
 
-type lineMark struct{ sec, nsec int64 }
+type queue = *line.Line
 
 // Acquire admits the start that want describes. It returns *Refused when the
 // wait is over or would never end, the error of ctx when that ended first, and
@@ -63,19 +64,26 @@ func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 	if r.want.Patience == 0 {
 		r.want.Patience = patience
 	}
-	r.name = line.Name(r.want.Start, r.want.Priority, r.want.ID)
 	l, err := r.run(ctx)
 	if err != nil {
 		r.close()
 		return nil, err
 	}
 	l.waited = time.Since(r.began)
-	l.places = at
+	l.line, r.line = r.line, nil
 	l.after = append(l.after, r.close)
 	if r.ears == nil {
 		l.settleNow()
 	}
 	return l, nil
+}
+
+// name is that of our ticket, which is our order also while we have none.
+func (r *request) name() string {
+	if r.named == "" {
+		r.named = line.Name(r.want.Start, r.want.Priority, r.want.ID)
+	}
+	return r.named
 }
 
 // settleNow closes at once what is cheap to close.
@@ -153,7 +161,7 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	sort.Slice(pools, func(i, j int) bool { return pools[i].Name < pools[j].Name })
+	slices.SortFunc(pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	if held, stop := r.checked(); stop {
 		if len(pools) > 0 && !held.final && r.want.Wait > 0 {
 			err = r.park(ctx, pools, held.why)
@@ -233,7 +241,7 @@ func (r *request) stand(a *admission, parked *line.Parked) error {
 		}
 		return r.place.Amend(rec)
 	}
-	place, err := r.line.Stand(r.name, rec)
+	place, err := r.line.Stand(r.name(), rec)
 	if readOnly(err) {
 		r.outside = true
 		return nil
@@ -296,7 +304,7 @@ func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 		return err
 	}
 	if fresh {
-		wakeNext(r.line, names(pools), r.name)
+		wakeNext(r.line, names(pools), r.name())
 	}
 	return nil
 }

@@ -65,22 +65,18 @@ func (r *request) enter(ctx context.Context, pools []Pool) (*admission, error) {
 		r.line = l
 	}
 	a := &admission{r: r, pools: pools}
-	patient, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	if err := a.lockAll(patient); err != nil {
+	if err := a.lockAll(ctx); err != nil {
 		a.leave()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return nil, err
 	}
-	sec, nsec := r.line.Changed()
-	r.marks = lineMark{sec, nsec}
 	return a, nil
 }
 
 func (a *admission) lockAll(ctx context.Context) error {
-	f, err := a.r.line.Lock(ctx)
+	f, err := a.r.line.Lock(ctx, lockPatience)
 	if f != nil {
 		a.locks = append(a.locks, f)
 	}
@@ -98,7 +94,7 @@ func (a *admission) lockAll(ctx context.Context) error {
 			return fmt.Errorf("pool %q: %w", p.Name, err)
 		}
 		a.locks = append(a.locks, f)
-		if err := f.Lock(ctx); err != nil {
+		if err := f.Lock(ctx, lockPatience); err != nil {
 			return a.r.lockError(fmt.Sprintf("admission lock of pool %q", p.Name), f, err)
 		}
 	}
@@ -149,7 +145,6 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 	}
 	v := verdict{ahead: a.before(names)}
 	a.company = len(names) > 0
-	a.seeOrphans(&v)
 	if full := a.firstFull(); full >= 0 {
 		v.why = a.fullPool(full)
 		v.why.Place = v.ahead + 1
@@ -168,6 +163,9 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 		return v, err
 	}
 	if v.why.Code != "" {
+		sec, nsec := a.r.line.Changed()
+		a.r.marks = lineMark{sec, nsec}
+		a.seeOrphans(&v)
 		err = a.chooseRole(names[:v.ahead], &v)
 	}
 	return v, err
@@ -175,7 +173,10 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 
 // before is how many of the names stand before ours.
 func (a *admission) before(names []string) int {
-	n, _ := slices.BinarySearch(names, a.r.name)
+	if len(names) == 0 {
+		return 0
+	}
+	n, _ := slices.BinarySearch(names, a.r.name())
 	return n
 }
 
@@ -191,7 +192,7 @@ func (a *admission) firstFull() int {
 // inDoubt tells whether pool i may turn out not to be full.
 func (a *admission) inDoubt(i int) bool {
 	c := &a.counts[i]
-	return c.Doubts > 0 && c.Held-c.Doubts < c.Limit(a.pools[i].Cap)
+	return c.Held-c.Doubts-c.Leaving() < c.Limit(a.pools[i].Cap)
 }
 
 // anyDoubt tells whether a cap that could not be read may stand against taking.
@@ -208,8 +209,8 @@ func (a *admission) fullPool(i int) Waiting {
 	if w.Cap != p.Cap {
 		w.CapFrom = "the cap that a holder read"
 		for _, s := range c.Slots {
-			if s.State == slot.Held && s.Record != nil && s.Record.Cap == w.Cap {
-				w.CapFrom = "as pid " + strconv.Itoa(s.Record.HolderPid) + " read it"
+			if s.State == slot.Held && s.Record() != nil && s.Record().Cap == w.Cap {
+				w.CapFrom = "as pid " + strconv.Itoa(s.Record().HolderPid) + " read it"
 				break
 			}
 		}
@@ -223,10 +224,11 @@ type orphan struct{ proc.Claim }
 func (a *admission) seeOrphans(v *verdict) {
 	for _, c := range a.counts {
 		for _, s := range c.Slots {
-			switch child, named := s.Record.Child(); {
-			case s.State == slot.Orphaned && named:
+			switch {
+			case s.State == slot.Orphaned:
+				child, _ := s.Record().Child()
 				v.orphans = append(v.orphans, orphan{child})
-			case s.State == slot.Unverifiable, s.State == slot.Held && s.Record == nil:
+			case s.State == slot.Unverifiable, s.Blank():
 				v.blind = true
 			}
 		}
@@ -440,10 +442,10 @@ func (a *admission) ownAncestors(i int, names []string) bool {
 	waiting := map[string]bool{}
 	ours, others := 0, 0
 	for _, s := range a.counts[i].Slots {
-		if s.Record == nil {
+		if s.Record() == nil {
 			return false
 		}
-		if forAncestor(s.Record) {
+		if forAncestor(s.Record()) {
 			ours++
 		} else {
 			others++
@@ -455,7 +457,7 @@ func (a *admission) ownAncestors(i int, names []string) bool {
 	if others > 0 {
 		for _, name := range names {
 			t, err := a.ticket(name)
-			if err != nil || t == nil || name == a.r.name {
+			if err != nil || t == nil || name == a.r.name() {
 				continue
 			}
 			for _, run := range t.For {
@@ -464,7 +466,7 @@ func (a *admission) ownAncestors(i int, names []string) bool {
 		}
 	}
 	for _, s := range a.counts[i].Slots {
-		if !forAncestor(s.Record) && !waiting[runKey(s.Record)] {
+		if !forAncestor(s.Record()) && !waiting[runKey(s.Record())] {
 			return false
 		}
 	}
@@ -508,10 +510,10 @@ func (a *admission) forRuns() []string {
 	var runs []string
 	for _, c := range a.counts {
 		for _, s := range c.Slots {
-			if s.Record == nil || !forAncestor(s.Record) {
+			if s.Record() == nil || !forAncestor(s.Record()) {
 				continue
 			}
-			if key := runKey(s.Record); !slices.Contains(runs, key) && len(runs) < 16 {
+			if key := runKey(s.Record()); !slices.Contains(runs, key) && len(runs) < 16 {
 				runs = append(runs, key)
 			}
 		}
@@ -544,8 +546,10 @@ func (a *admission) take(v verdict) (verdict, error) {
 	if a.r.place != nil {
 		a.r.place.Unlist()
 	}
+	l.company = a.company
+	l.mark.sec, l.mark.nsec = a.r.line.Changed()
 	if a.company {
-		wakeNext(a.r.line, names(a.pools), a.r.name)
+		wakeNext(a.r.line, names(a.pools), a.r.name())
 	}
 	v.lease = l
 	return v, nil
@@ -595,16 +599,15 @@ func (a *admission) record(p Pool) slot.Record {
 
 // advance wakes those in line for the pools who would not notice by
 // themselves that a slot came free.
-func advance(waiting string, pools []string) {
-	if len(pools) == 0 {
+func (l *Lease) advance(pools []string) {
+	if l.line == nil {
 		return
 	}
-	l, err := line.Open(waiting, false)
-	if err != nil {
-		return // nobody ever waited
+	if sec, nsec := l.line.Changed(); l.company || (lineMark{sec, nsec}) != l.mark {
+		wakeNext(l.line, pools, "")
 	}
-	defer l.Close()
-	wakeNext(l, pools, "")
+	l.line.Close()
+	l.line = nil
 }
 
 // lookAhead bounds how many tickets one release looks at.

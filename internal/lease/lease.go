@@ -126,7 +126,7 @@ func (h Holder) String() string {
 // HolderOf describes a slot that was seen taken.
 func HolderOf(pool string, s slot.Seen) Holder {
 	h := Holder{Pool: pool, Index: s.Index, Slot: pool + "/" + strconv.Itoa(s.Index), State: s.State.String()}
-	if r := s.Record; r != nil {
+	if r := s.Record(); r != nil {
 		h.Pid, h.Ticks = r.HolderPid, r.HolderTicks
 		h.Engine, h.Workload, h.Run, h.Argv0, h.Since = r.Engine, r.Workload, r.Run, r.Argv0, r.SinceTime()
 		if r.ChildPid != nil {
@@ -230,11 +230,15 @@ func listHolders(holders []Holder) string {
 // Lease is the right to run one agent until it is released. It is safe for use
 // by several goroutines.
 type Lease struct {
-	mu     sync.Mutex
-	slots  []*slot.Hold
-	places Places
-	after  []func() // what the wait left open, to be closed once the child runs
-	waited time.Duration
+	mu    sync.Mutex
+	slots []*slot.Hold
+	line  queue // whom a release may have to wake; nil = nothing is counted
+	// How the line looked at admission: if nobody stood in it and nobody came
+	// or left since, there is nobody to wake.
+	company bool
+	mark    lineMark
+	after   []func() // what the wait left open, to be closed once the child runs
+	waited  time.Duration
 }
 
 // Empty tells whether nothing is counted, so that there is nothing to record.
@@ -311,7 +315,7 @@ func (l *Lease) Release() error {
 		pools = append(pools, h.Pool)
 	}
 	l.slots = nil
-	advance(l.places.Waiting, pools)
+	l.advance(pools)
 	return errors.Join(errs...)
 }
 
@@ -338,3 +342,6 @@ func (l *Lease) Keep() error {
 	l.slots = nil
 	return nil
 }
+
+// lineMark is how the line's directory looked at one time.
+type lineMark struct{ sec, nsec int64 }

@@ -124,15 +124,33 @@ func Open(path string, create bool) (*Line, error) {
 // Close closes the directory. Tickets stay.
 func (l *Line) Close() { l.dir.Close() }
 
-// Lock takes the lock of the whole line, waiting until ctx ends. Closing the
+// Lock takes the lock of the whole line, waiting until ctx ends or patience is
+// over; the file is returned also then, to name its owner. Closing the
 // returned file gives it back. A process that may only read takes it too.
-func (l *Line) Lock(ctx context.Context) (*flock.File, error) {
+func (l *Line) Lock(ctx context.Context, patience time.Duration) (*flock.File, error) {
 	f, err := l.dir.Open(lockName, flock.Pass)
 	if err != nil {
 		return nil, fmt.Errorf("line: %w", err)
 	}
-	if err := f.Lock(ctx); err != nil {
+	if err := f.Lock(ctx, patience); err != nil {
 		return f, fmt.Errorf("line: %w", err)
+	}
+	return f, nil
+}
+
+// LockToLook is Lock for somebody who only looks: it creates nothing, and takes
+// no lock where nobody ever waited (nil, nil).
+func (l *Line) LockToLook(ctx context.Context, patience time.Duration) (*flock.File, error) {
+	f, err := l.dir.Open(lockName, flock.Look)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("line: %w", err)
+	}
+	if err := f.Lock(ctx, patience); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("line: %w", err)
 	}
 	return f, nil
 }

@@ -3,8 +3,6 @@
 package slot
 
 import (
-	"errors"
-
 	"github.com/handsel/handsel/internal/machine"
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +11,9 @@ import (
 // ended. Its lock then is on its way out, or was handed over and will get a
 // new record; either way the look must be repeated. One kill(2) with signal 0
 // is the cheapest look there is; it proves nothing about who has the pid now.
-func holderGone(r *Record) bool {
-	if r.BootID != "" && (r.PidNS != machine.PidNS() || r.BootID != machine.BootID()) {
+func holderGone(b brief) bool {
+	if len(b.boot) > 0 && (b.ns != machine.PidNS() || string(b.boot) != machine.BootID()) {
 		return false
 	}
-	return errors.Is(unix.Kill(r.HolderPid, 0), unix.ESRCH)
+	return unix.Kill(b.holder, 0) == unix.ESRCH
 }

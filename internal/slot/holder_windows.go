@@ -1,3 +1,3 @@
 package slot
 
-func holderGone(*Record) bool { return false }
+func holderGone(brief) bool { return false }

@@ -70,23 +70,79 @@ func (r *Record) SinceTime() time.Time {
 // short where it would not fit.
 func (r Record) encode() ([]byte, error) {
 	for {
-		text, err := json.Marshal(r)
-		if err != nil {
-			return nil, err
-		}
+		text := r.appendTo(make([]byte, 0, RecordSize))
 		if len(text) < RecordSize {
-			padded := make([]byte, RecordSize)
-			for n := copy(padded, text); n < RecordSize-1; n++ {
-				padded[n] = ' '
+			n := len(text)
+			text = text[:RecordSize]
+			for ; n < RecordSize-1; n++ {
+				text[n] = ' '
 			}
-			padded[RecordSize-1] = '\n'
-			return padded, nil
+			text[RecordSize-1] = '\n'
+			return text, nil
 		}
 		if r.Argv0 == "" {
 			return nil, errors.New("slot record does not fit its size")
 		}
 		r.Argv0 = r.Argv0[:len(r.Argv0)/2]
 	}
+}
+
+// appendTo writes the JSON that encoding/json would write for a Record, which
+// a test compares; a slot is written twice for every start.
+func (r Record) appendTo(b []byte) []byte {
+	b = strconv.AppendInt(append(b, `{"cap":`...), int64(r.Cap), 10)
+	b = append(b, `,"child_pid":`...)
+	if r.ChildPid != nil {
+		b = strconv.AppendInt(b, int64(*r.ChildPid), 10)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"child_started":`...)
+	if r.ChildStarted != nil {
+		b = appendSeconds(b, *r.ChildStarted)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = appendWord(append(b, `,"engine":`...), r.Engine)
+	b = strconv.AppendInt(append(b, `,"holder_pid":`...), int64(r.HolderPid), 10)
+	b = appendSeconds(append(b, `,"since":`...), r.Since)
+	b = appendWord(append(b, `,"workload":`...), r.Workload)
+	b = appendCount(b, `,"child_ticks":`, r.ChildTicks)
+	if r.BootID != "" {
+		b = appendWord(append(b, `,"boot_id":`...), r.BootID)
+	}
+	b = appendCount(b, `,"pid_ns":`, r.PidNS)
+	b = appendCount(b, `,"holder_ticks":`, r.HolderTicks)
+	if r.Run != "" {
+		b = appendWord(append(b, `,"run":`...), r.Run)
+	}
+	if r.Argv0 != "" {
+		b = appendWord(append(b, `,"argv0":`...), r.Argv0)
+	}
+	return append(b, '}')
+}
+
+// appendSeconds writes seconds since the epoch without an exponent.
+func appendSeconds(b []byte, v float64) []byte { return strconv.AppendFloat(b, v, 'f', -1, 64) }
+
+func appendCount(b []byte, key string, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendUint(append(b, key...), n, 10)
+}
+
+func appendWord(b []byte, word string) []byte {
+	for i := range len(word) {
+		if c := word[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, err := json.Marshal(word)
+			if err != nil {
+				return append(b, `""`...)
+			}
+			return append(b, text...)
+		}
+	}
+	return append(append(append(b, '"'), word...), '"')
 }
 
 // Parse reads a record. A text that is no JSON object, or too long, is no
@@ -157,32 +213,56 @@ func firstByte(text []byte) byte {
 // the system calls around it. It gives up (false) on anything unusual, and
 // Parse then asks encoding/json, whose answer is the rule.
 func parsePlain(text []byte) (*Record, bool) {
-	s := scanner{text: text}
-	if !s.eat('{') {
-		return nil, false
-	}
 	r := new(Record)
+	s := scanner{text: text}
+	return r, s.object(r)
+}
+
+// brief is what counting needs of a held slot's record.
+type brief struct {
+	limit, holder int
+	boot          []byte
+	ns            uint64
+}
+
+// briefly reads what counting needs, without keeping anything else. It gives
+// up like parsePlain.
+func briefly(text []byte) (brief, bool) {
+	if len(text) > maxRecord {
+		return brief{}, false
+	}
+	var r Record
+	s := scanner{text: text, brief: true}
+	ok := s.object(&r)
+	return brief{limit: r.Cap, holder: r.HolderPid, boot: s.boot, ns: r.PidNS}, ok
+}
+
+// scanner reads one object. With brief it keeps only numbers that counting
+// needs, and makes no garbage.
+type scanner struct {
+	text  []byte
+	at    int
+	brief bool
+	boot  []byte
+}
+
+func (s *scanner) object(r *Record) bool {
+	if !s.eat('{') {
+		return false
+	}
 	for {
 		key, ok := s.str()
-		if !ok || !s.eat(':') {
-			return nil, false
-		}
-		if !s.field(r, key) {
-			return nil, false
+		if !ok || !s.eat(':') || !s.field(r, key) {
+			return false
 		}
 		if s.eat('}') {
 			s.blank()
-			return r, s.at == len(s.text)
+			return s.at == len(s.text)
 		}
 		if !s.eat(',') {
-			return nil, false
+			return false
 		}
 	}
-}
-
-type scanner struct {
-	text []byte
-	at   int
 }
 
 func (s *scanner) blank() {
@@ -197,6 +277,10 @@ func (s *scanner) blank() {
 }
 
 func (s *scanner) eat(c byte) bool {
+	if s.at < len(s.text) && s.text[s.at] == c {
+		s.at++
+		return true
+	}
 	s.blank()
 	if s.at < len(s.text) && s.text[s.at] == c {
 		s.at++
@@ -206,24 +290,24 @@ func (s *scanner) eat(c byte) bool {
 }
 
 // str reads a string of printable ASCII without escapes.
-func (s *scanner) str() (string, bool) {
+func (s *scanner) str() ([]byte, bool) {
 	if !s.eat('"') {
-		return "", false
+		return nil, false
 	}
 	for start := s.at; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; {
 		case c == '"':
 			s.at++
-			return string(s.text[start : s.at-1]), true
+			return s.text[start : s.at-1], true
 		case c < 0x20 || c > 0x7e || c == '\\':
-			return "", false
+			return nil, false
 		}
 	}
-	return "", false
+	return nil, false
 }
 
 // number reads an unsigned decimal number as JSON writes it.
-func (s *scanner) number() (string, bool) {
+func (s *scanner) number() ([]byte, bool) {
 	s.blank()
 	start, dots := s.at, 0
 	for ; s.at < len(s.text); s.at++ {
@@ -234,8 +318,8 @@ func (s *scanner) number() (string, bool) {
 			break
 		}
 	}
-	n := string(s.text[start:s.at])
-	plain := n != "" && dots <= 1 && n[0] != '.' && n[len(n)-1] != '.' && (n[0] != '0' || len(n) == 1 || n[1] == '.')
+	n := s.text[start:s.at]
+	plain := len(n) > 0 && dots <= 1 && n[0] != '.' && n[len(n)-1] != '.' && (n[0] != '0' || len(n) == 1 || n[1] == '.')
 	return n, plain
 }
 
@@ -248,8 +332,8 @@ func (s *scanner) null() bool {
 	return false
 }
 
-func (s *scanner) field(r *Record, key string) bool {
-	switch key {
+func (s *scanner) field(r *Record, key []byte) bool {
+	switch string(key) {
 	case "cap":
 		return s.int(&r.Cap)
 	case "holder_pid":
@@ -259,15 +343,23 @@ func (s *scanner) field(r *Record, key string) bool {
 			r.ChildPid = nil
 			return true
 		}
-		r.ChildPid = new(int)
-		return s.int(r.ChildPid)
+		var pid int
+		ok := s.int(&pid)
+		if !s.brief {
+			r.ChildPid = &pid
+		}
+		return ok
 	case "child_started":
 		if s.null() {
 			r.ChildStarted = nil
 			return true
 		}
-		r.ChildStarted = new(float64)
-		return s.float(r.ChildStarted)
+		var started float64
+		ok := s.float(&started)
+		if !s.brief {
+			r.ChildStarted = &started
+		}
+		return ok
 	case "since":
 		return s.float(&r.Since)
 	case "child_ticks":
@@ -276,12 +368,17 @@ func (s *scanner) field(r *Record, key string) bool {
 		return s.uint(&r.PidNS)
 	case "holder_ticks":
 		return s.uint(&r.HolderTicks)
+	case "boot_id":
+		if s.brief {
+			var ok bool
+			s.boot, ok = s.str()
+			return ok
+		}
+		return s.word(&r.BootID)
 	case "engine":
 		return s.word(&r.Engine)
 	case "workload":
 		return s.word(&r.Workload)
-	case "boot_id":
-		return s.word(&r.BootID)
 	case "run":
 		return s.word(&r.Run)
 	case "argv0":
@@ -290,19 +387,28 @@ func (s *scanner) field(r *Record, key string) bool {
 	return false
 }
 
-func (s *scanner) word(into *string) (ok bool) {
-	*into, ok = s.str()
+func (s *scanner) word(into *string) bool {
+	text, ok := s.str()
+	if ok && !s.brief {
+		*into = string(text)
+	}
 	return ok
 }
 
 func (s *scanner) uint(into *uint64) bool {
 	n, ok := s.number()
-	if !ok {
-		return false
+	if !ok || len(n) > 15 {
+		return false // 15 digits are exact in a float64, as for encoding/json
 	}
-	v, err := strconv.ParseUint(n, 10, 53)
+	var v uint64
+	for _, c := range n {
+		if c == '.' {
+			return false
+		}
+		v = 10*v + uint64(c-'0')
+	}
 	*into = v
-	return err == nil
+	return true
 }
 
 func (s *scanner) int(into *int) bool {
@@ -316,10 +422,10 @@ func (s *scanner) int(into *int) bool {
 
 func (s *scanner) float(into *float64) bool {
 	n, ok := s.number()
-	if !ok {
-		return false
+	if !ok || s.brief {
+		return ok
 	}
-	v, err := strconv.ParseFloat(n, 64)
+	v, err := strconv.ParseFloat(string(n), 64)
 	*into = v
 	return err == nil
 }

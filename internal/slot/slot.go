@@ -10,6 +10,7 @@
 package slot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,10 +41,17 @@ const AdmissionLock = ".admission"
 
 // Seen is one slot at one look.
 type Seen struct {
-	Index  int
-	State  State
-	Record *Record // nil when there is none that can be read
+	Index int
+	State State
+	text  []byte
 }
+
+// Record is what the slot says, nil when there is nothing that can be read.
+func (s Seen) Record() *Record { return Parse(s.text) }
+
+// Blank tells whether the slot holds no text at all: its holder could not
+// write one, or is about to let go.
+func (s Seen) Blank() bool { return len(s.text) == 0 }
 
 // Count is a pool at one look.
 type Count struct {
@@ -52,7 +60,7 @@ type Count struct {
 	Cap    int    // the smallest cap that a lock's holder recorded; 0 = none
 	Slots  []Seen // those that are not free
 	Free   int    // the lowest index that can be taken
-	Doubts int    // locked slots without a readable record, or with a holder that is gone: look again before deciding
+	Doubts int    // locked slots without a readable record: look again before deciding
 }
 
 // Limit is the smallest cap in play: own (0 = none) and every holder's (S11).
@@ -61,6 +69,21 @@ func (c *Count) Limit(own int) int {
 		return c.Cap
 	}
 	return own
+}
+
+// Leaving is how many locked slots name a holder that has ended: their locks
+// are on their way out, so nobody should wait or be refused for one.
+func (c *Count) Leaving() int {
+	n := 0
+	for _, s := range c.Slots {
+		if s.State != Held {
+			continue
+		}
+		if b, ok := briefly(s.text); ok && b.holder > 0 && holderGone(b) {
+			n++
+		}
+	}
+	return n
 }
 
 // Full tells whether no slot may be taken under the cap own.
@@ -105,10 +128,11 @@ func (p *Pool) Count() (Count, error) {
 	if err != nil {
 		return c, fmt.Errorf("count pool %q: %w", p.Name, err)
 	}
-	taken := make(map[int]bool, len(indexes))
-	buf := make([]byte, 2*RecordSize, maxRecord+1)
+	c.Slots = make([]Seen, 0, len(indexes))
+	taken := make([]bool, len(indexes)+1)
+	buf := make([]byte, (1+len(indexes))*readSize)
 	for _, i := range indexes {
-		seen, err := p.look(i, buf)
+		seen, err := p.look(i, &buf)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed by hand between listing and looking
 		}
@@ -118,7 +142,9 @@ func (p *Pool) Count() (Count, error) {
 		if seen.State == Free {
 			continue
 		}
-		taken[i] = true
+		if i < len(taken) {
+			taken[i] = true
+		}
 		c.add(seen)
 	}
 	for taken[c.Free] {
@@ -133,20 +159,26 @@ func (c *Count) add(s Seen) {
 	if s.State != Held {
 		return // the cap of a holder that has gone is no longer in play
 	}
-	if s.Record == nil || s.Record.HolderPid > 0 && holderGone(s.Record) {
-		c.Doubts++
+	b, ok := briefly(s.text)
+	if !ok {
+		r := s.Record()
+		if r == nil {
+			c.Doubts++
+			return
+		}
+		b = brief{limit: r.Cap}
 	}
-	if s.Record != nil && s.Record.Cap > 0 && (c.Cap == 0 || s.Record.Cap < c.Cap) {
-		c.Cap = s.Record.Cap
+	if b.limit > 0 && (c.Cap == 0 || b.limit < c.Cap) {
+		c.Cap = b.limit
 	}
 }
 
 // indexes lists the slots that have a file: whole decimal numbers, written one
 // way, followed by ".lock".
 func (p *Pool) indexes() ([]int, error) {
-	var found []int
+	found := make([]int, 0, 16)
 	err := p.dir.Names(func(name []byte) {
-		if i, ok := Index(string(name)); ok {
+		if i, ok := index(name); ok {
 			found = append(found, i)
 		}
 	})
@@ -154,27 +186,50 @@ func (p *Pool) indexes() ([]int, error) {
 }
 
 // Index reads the name of a slot's file.
-func Index(name string) (int, bool) {
-	const suffix = ".lock"
-	if len(name) <= len(suffix) || name[len(name)-len(suffix):] != suffix {
+func Index(name string) (int, bool) { return index([]byte(name)) }
+
+// maxIndex bounds what is taken for a slot's number.
+const maxIndex = 1 << 20
+
+func index(name []byte) (int, bool) {
+	digits, ok := bytes.CutSuffix(name, []byte(".lock"))
+	if !ok || len(digits) == 0 || len(digits) > 7 || digits[0] == '0' && len(digits) > 1 {
 		return 0, false
 	}
-	digits := name[:len(name)-len(suffix)]
-	i, err := strconv.Atoi(digits)
-	if err != nil || i < 0 || strconv.Itoa(i) != digits {
-		return 0, false
+	i := 0
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		i = 10*i + int(c-'0')
 	}
-	return i, true
+	return i, i <= maxIndex
 }
 
-func fileName(i int) string { return strconv.Itoa(i) + ".lock" }
+func fileName(i int) string {
+	if i < len(usualNames) {
+		return usualNames[i]
+	}
+	return strconv.Itoa(i) + ".lock"
+}
+
+// usualNames saves making the same few names for every look.
+var usualNames = func() (names [64]string) {
+	for i := range names {
+		names[i] = strconv.Itoa(i) + ".lock"
+	}
+	return names
+}()
 
 // Look probes one slot. The error is fs.ErrNotExist when it has no file.
 func (p *Pool) Look(i int) (Seen, error) {
-	return p.look(i, make([]byte, 2*RecordSize, maxRecord+1))
+	buf := make([]byte, readSize)
+	return p.look(i, &buf)
 }
 
-func (p *Pool) look(i int, buf []byte) (Seen, error) {
+// look probes slot i. What it keeps of the record lies in buf, which it
+// replaces by the rest of its space.
+func (p *Pool) look(i int, buf *[]byte) (Seen, error) {
 	seen := Seen{Index: i}
 	f, err := p.dir.Open(fileName(i), flock.Look)
 	if err != nil {
@@ -182,15 +237,18 @@ func (p *Pool) look(i int, buf []byte) (Seen, error) {
 	}
 	defer f.Close()
 	locked := f.TryLock()
-	if locked != nil && !errors.Is(locked, flock.ErrHeld) {
+	if locked != nil && locked != flock.ErrHeld {
 		return seen, locked
 	}
-	seen.Record = readRecord(f, buf)
-	switch child, named := seen.Record.Child(); {
-	case locked != nil:
+	seen.text = readText(f, buf)
+	if locked != nil {
 		seen.State = Held
-	case named:
-		seen.State = ofChild(proc.Judge(child))
+		return seen, nil
+	}
+	if len(seen.text) > 0 {
+		if child, named := seen.Record().Child(); named {
+			seen.State = ofChild(proc.Judge(child))
+		}
 	}
 	return seen, nil
 }
@@ -199,19 +257,27 @@ func ofChild(v proc.Verdict) State {
 	return [...]State{proc.Gone: Free, proc.Alive: Orphaned, proc.Unverifiable: Unverifiable}[v]
 }
 
-// readRecord returns nil for what cannot be read: no record is a record's
+// readText returns nothing for what cannot be read: no record is a record's
 // absence, never an error (S7).
-func readRecord(f *flock.File, buf []byte) *Record {
-	n, err := f.Read(buf)
-	if err == nil && n == len(buf) {
-		buf = buf[:cap(buf)]
-		n, err = f.Read(buf)
+func readText(f *flock.File, buf *[]byte) []byte {
+	space := *buf
+	if len(space) < readSize {
+		space = make([]byte, readSize)
+	}
+	n, err := f.Read(space[:readSize])
+	if err == nil && n == readSize {
+		space = make([]byte, maxRecord+1)
+		n, err = f.Read(space)
 	}
 	if err != nil {
 		return nil
 	}
-	return Parse(buf[:n])
+	*buf = space[n:]
+	return space[:n]
 }
+
+// readSize is one byte more than a record of ours, so that a longer one shows.
+const readSize = RecordSize + 1
 
 // Locked tells whether slot i's lock is held at this instant, without asking
 // what its record says. A file that is not there is not locked.
