@@ -1,0 +1,187 @@
+package config
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/handsel/handsel/internal/home"
+)
+
+// kind is what a key holds.
+type kind int
+
+const (
+	capacity kind = iota // a cap: plain digits
+	number               // a whole number: plain digits
+	text
+	yes
+	duration // a text such as "90s", or a number of seconds
+	size     // a number of bytes, or a text such as "64MiB"
+	words    // a list of texts
+	open     // anything: read by another part of the program
+)
+
+// key is one key a file may have. In its path, * stands for one name, ** for
+// anything below.
+type key struct {
+	path  []string
+	kind  kind
+	check func(v any) (why string)
+	set   func(s *Settings, path []string, v any)
+}
+
+func k(path string, kind kind, check func(any) string, set func(*Settings, []string, any)) *key {
+	return &key{strings.Split(path, "."), kind, check, set}
+}
+
+// schema is every key there is (C7). The example file, Set and the reader all go
+// by it.
+var schema = []*key{
+	k("leases_dir", text, absolute, func(s *Settings, _ []string, v any) { s.LeasesDir = expand(v.(string)) }),
+	k("pools.*", capacity, nil, nil), // joins a minimum instead of overriding
+	k("admission.mode", text, oneOf("waiter", "dispatcher"), func(s *Settings, _ []string, v any) { s.Mode = v.(string) }),
+	k("admission.wait", duration, nil, func(s *Settings, _ []string, v any) { s.Wait, s.WaitSet = v.(time.Duration), true }),
+	k("admission.poll", duration, positive, func(s *Settings, _ []string, v any) { s.Poll = v.(time.Duration) }),
+	k("admission.patience", duration, nil, func(s *Settings, _ []string, v any) { s.Patience = v.(time.Duration) }),
+	k("runs.record", yes, nil, func(s *Settings, _ []string, v any) { s.Record = v.(bool) }),
+	k("runs.output_cap", size, positive, func(s *Settings, _ []string, v any) { s.OutputCap = v.(int64) }),
+	k("runs.keep_days", number, nil, func(s *Settings, _ []string, v any) { s.KeepDays = v.(int) }),
+	k("runs.keep_bytes", size, nil, func(s *Settings, _ []string, v any) { s.KeepBytes = v.(int64) }),
+	k("env.allow", words, nil, func(s *Settings, _ []string, v any) { s.EnvAllow = v.([]string) }),
+	k("nesting.seats", words, nil, func(s *Settings, _ []string, v any) { s.Seats = v.([]string) }),
+	k("nesting.shim", text, oneOf("refuse", "pass"), func(s *Settings, _ []string, v any) { s.Shim["*"] = v.(string) }),
+	k("nesting.shim.*", text, oneOf("refuse", "pass"), func(s *Settings, p []string, v any) { s.Shim[p[2]] = v.(string) }),
+	k("nesting.interactive", text, oneOf("heavy", "light-count"), func(s *Settings, _ []string, v any) { s.Interactive = v.(string) }),
+	k("engine.*.names", words, nil, engine(func(e *EngineConf, v any) { e.Names = v.([]string) })),
+	k("engine.*.confine", text, oneOf("os", "none"), engine(func(e *EngineConf, v any) { e.Confine = v.(string) })),
+	k("engine.*.end_on", words, nil, engine(func(e *EngineConf, v any) { e.EndOn = v.([]string) })),
+	k("engine.*.min_gap", duration, nil, engine(func(e *EngineConf, v any) { e.MinGap = v.(time.Duration) })),
+	k("engine.*.result_grace", duration, nil, engine(func(e *EngineConf, v any) { e.ResultGrace = v.(time.Duration) })),
+	// The tables below are kept as they are, so that one file serves programs of
+	// several versions.
+	k("credentials.*.**", open, nil, nil),
+	k("accounts.*.*.**", open, nil, nil),
+	k("quota.*.**", open, nil, nil),
+	k("pressure.**", open, nil, nil),
+	k("dispatch.**", open, nil, nil),
+	k("review.**", open, nil, nil),
+	k("gate.rules.**", open, nil, nil),
+	k("notify.**", open, nil, nil),
+}
+
+// arrays are the tables written [[name]].
+var arrays = map[string]bool{"notify": true}
+
+func engine(set func(*EngineConf, any)) func(*Settings, []string, any) {
+	return func(s *Settings, path []string, v any) {
+		e := s.EngineOf[path[1]]
+		set(&e, v)
+		s.EngineOf[path[1]] = e
+	}
+}
+
+func oneOf(allowed ...string) func(any) string {
+	return func(v any) string {
+		if slices.Contains(allowed, v.(string)) {
+			return ""
+		}
+		return `it must be "` + strings.Join(allowed, `" or "`) + `"`
+	}
+}
+
+func positive(v any) string {
+	switch v := v.(type) {
+	case time.Duration:
+		if v > 0 {
+			return ""
+		}
+	case int64:
+		if v > 0 {
+			return ""
+		}
+	}
+	return "it must be more than 0"
+}
+
+// absolute asks for a path that means the same to every process; ~/ is the
+// passwd home (C6).
+func absolute(v any) string {
+	path := v.(string)
+	switch {
+	case strings.HasPrefix(path, "~/"):
+		if _, err := home.UserHome(); err != nil {
+			return "~ cannot be told: " + escape(err.Error())
+		}
+		return ""
+	case !filepath.IsAbs(path):
+		return "it must be an absolute path"
+	case strings.ContainsRune(path, 0):
+		return "it must not contain a NUL"
+	}
+	return ""
+}
+
+func expand(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if dir, err := home.UserHome(); err == nil {
+			return filepath.Join(dir, rest)
+		}
+	}
+	return filepath.Clean(path)
+}
+
+// find is the key of that path, nil if there is none.
+func find(path []string) *key {
+	for _, k := range schema {
+		if n := k.covers(path); n == len(path) && (len(k.path) == n || k.path[len(k.path)-1] == "**" && n >= len(k.path)) {
+			return k
+		}
+	}
+	return nil
+}
+
+// covers is how many parts of path agree with the key's.
+func (k *key) covers(path []string) int {
+	for i, part := range path {
+		switch {
+		case i >= len(k.path) && k.path[len(k.path)-1] != "**":
+			return i
+		case i >= len(k.path)-1 && k.path[len(k.path)-1] == "**":
+			return len(path)
+		case k.path[i] != "*" && k.path[i] != part:
+			return i
+		}
+	}
+	return len(path)
+}
+
+// isTable tells whether a path names a table that may hold keys.
+func isTable(path []string) bool {
+	for _, k := range schema {
+		if k.covers(path) == len(path) && (len(k.path) > len(path) || k.kind == open) {
+			return true
+		}
+	}
+	return false
+}
+
+// known lists the keys there are at the place of the last part of path.
+func known(path []string) string {
+	above := path[:len(path)-1]
+	names := map[string]bool{}
+	for _, k := range schema {
+		if len(k.path) > len(above) && k.covers(above) == len(above) {
+			if name := k.path[len(above)]; name != "*" && name != "**" {
+				names[name] = true
+			}
+		}
+	}
+	list := strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+	if len(above) == 0 {
+		return list
+	}
+	return "[" + strings.Join(above, ".") + "] has " + list
+}

@@ -1,0 +1,379 @@
+// Package record keeps what is known of each run: who started what, in which
+// pools, when, and how it ended (E13, E15, E16; C12, C13).
+//
+// It guarantees that a record is seen whole, old or new; that it is private to
+// its user; that prompts, arguments and environment values are not in it (C137);
+// that damaged records of others never stop a reader; and that a record of a
+// newer version is never rewritten. Starting a record takes some twenty system
+// calls and flushes nothing, so a power loss may lose it.
+//
+// It decides nothing: whether a run without a record may go on, what a record
+// that never ended means, and when old ones are removed is the caller's to say.
+// Admission never reads records.
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/handsel/handsel/internal/home"
+)
+
+// Version is the version of the formats written here (C12).
+const Version = 1
+
+// The words of C13. No others are written.
+const (
+	Queued   = "queued"
+	Starting = "starting"
+	Running  = "running"
+	Ended    = "ended"
+
+	Exited     = "exited"
+	Signaled   = "signaled"
+	TimedOut   = "timed_out"
+	Cancelled  = "cancelled"
+	Refused    = "refused"
+	NotStarted = "not_started"
+	Lost       = "lost"
+
+	Succeeded = "succeeded"
+	Failed    = "failed"
+)
+
+// Run is one record. Fields that are not known are left out.
+type Run struct {
+	V     int    `json:"v"`
+	ID    string `json:"id"`
+	Verb  string `json:"verb"` // "run" or "gate"
+	State string `json:"state"`
+	// Outcome is how it ended; empty until then.
+	Outcome string `json:"outcome,omitempty"`
+	// Result and Kind are what the engine's stream said; empty when nobody read it.
+	Result string `json:"result,omitempty"`
+	Kind   string `json:"kind,omitempty"`
+
+	Argv0   string `json:"argv0"`
+	Argc    int    `json:"argc"`           // how many arguments, argv[0] included
+	Command string `json:"command_sha256"` // Digest of the arguments
+	Cwd     string `json:"cwd"`
+
+	Engine      string `json:"engine,omitempty"`
+	Workload    string `json:"workload,omitempty"`
+	Confinement string `json:"confinement"` // "none" until something confines
+	Pools       []Pool `json:"pools,omitempty"`
+
+	UID       int       `json:"uid"`
+	StartedBy []Process `json:"started_by,omitempty"` // nearest first, at most MaxChain
+	Author    string    `json:"author,omitempty"`
+	// Labels are the user's own words.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	Handsel Identity  `json:"handsel"`
+	Child   *Identity `json:"child,omitempty"`
+
+	ExitCode *int    `json:"exit_code,omitempty"`
+	Signal   int     `json:"signal,omitempty"`
+	Reason   *Reason `json:"reason,omitempty"`
+
+	QueuedAt   Time    `json:"queued_at,omitzero"`
+	AdmittedAt Time    `json:"admitted_at,omitzero"`
+	StartedAt  Time    `json:"started_at,omitzero"`
+	EndedAt    Time    `json:"ended_at,omitzero"`
+	WaitedS    float64 `json:"waited_s"`        // seconds in line, by the monotonic clock
+	RanS       float64 `json:"ran_s,omitempty"` // seconds from spawn to end, by the monotonic clock
+
+	Limits    *Limits    `json:"limits,omitempty"`
+	Output    *Output    `json:"output,omitempty"`
+	Survivors []Survivor `json:"survivors,omitempty"`
+	Notes     []string   `json:"notes,omitempty"`
+	HostBoot  string     `json:"host_boot,omitempty"` // the boot id times and pids belong to
+}
+
+// MaxChain bounds StartedBy.
+const MaxChain = 8
+
+// Pool is one slot that was held. Cap 0 is none.
+type Pool struct {
+	Name string `json:"name"`
+	Slot int    `json:"slot"`
+	Cap  int    `json:"cap,omitempty"`
+}
+
+// Process is a process in passing: good to show, never to signal.
+type Process struct {
+	Pid  int    `json:"pid"`
+	Comm string `json:"comm"`
+}
+
+// Identity is a process that can be told from a later one with its pid.
+type Identity struct {
+	Pid    int    `json:"pid"`
+	Ticks  uint64 `json:"start_ticks,omitempty"`
+	BootID string `json:"boot_id,omitempty"`
+	PidNS  uint64 `json:"pid_ns,omitempty"`
+}
+
+// Reason says why something did not start or did not go on (C13).
+type Reason struct {
+	Class     string   `json:"class"`
+	Code      string   `json:"code"`
+	Message   string   `json:"message"`
+	Until     Time     `json:"until,omitzero"`
+	Holders   []Holder `json:"holders,omitempty"`
+	Retryable bool     `json:"retryable"`
+}
+
+// Holder is who has what somebody waits for.
+type Holder struct {
+	Pool  string `json:"pool,omitempty"`
+	Slot  int    `json:"slot"`
+	Pid   int    `json:"pid,omitempty"`
+	Child int    `json:"child,omitempty"`
+	Run   string `json:"run,omitempty"`
+}
+
+// Limits are the time limits a run was given, in seconds; 0 is none.
+type Limits struct {
+	TimeoutS float64 `json:"timeout_s,omitempty"`
+	IdleS    float64 `json:"idle_s,omitempty"`
+}
+
+// Output is how much a recorded run wrote, and how much of it is not kept.
+type Output struct {
+	StdoutBytes    int64 `json:"stdout_bytes"`
+	StderrBytes    int64 `json:"stderr_bytes"`
+	TruncatedBytes int64 `json:"truncated_bytes"`
+}
+
+// Survivor is a process that could not be ended, or was left on purpose.
+type Survivor struct {
+	Pid  int    `json:"pid"`
+	Comm string `json:"comm"`
+	Why  string `json:"why"`
+}
+
+// Time is a moment as it is written: RFC 3339, UTC, milliseconds (C12).
+type Time struct{ time.Time }
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// At is t as it will be read back.
+func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
+
+// MarshalJSON writes milliseconds even when they are zero.
+func (t Time) MarshalJSON() ([]byte, error) {
+	if !t.writable() {
+		return nil, errors.New("a time outside the years 0 to 9999")
+	}
+	return []byte(`"` + t.UTC().Format(timeFormat) + `"`), nil
+}
+
+// UnmarshalJSON reads RFC 3339 of any zone. What could not be written again is
+// an error.
+func (t *Time) UnmarshalJSON(data []byte) error {
+	if err := t.Time.UnmarshalJSON(data); err != nil {
+		return err
+	}
+	if *t = At(t.Time); !t.writable() {
+		return errors.New("a time outside the years 0 to 9999")
+	}
+	return nil
+}
+
+func (t Time) writable() bool { year := t.UTC().Year(); return 0 <= year && year <= 9999 }
+
+// Seconds is a duration as it is written, never negative (C14).
+func Seconds(d time.Duration) float64 { return max(0, d.Round(time.Millisecond).Seconds()) }
+
+// Digest names a command without telling it: SHA-256 of the arguments joined by NUL.
+func Digest(argv []string) string {
+	sum := sha256.New()
+	for i, arg := range argv {
+		if i > 0 {
+			sum.Write([]byte{0})
+		}
+		sum.Write([]byte(arg))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// NewID names a run: a UUIDv7, so that names sort by time.
+func NewID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		// Only a kernel without random bytes comes here; a name made of the time
+		// alone would not be one.
+		panic(fmt.Sprintf("no random bytes: %v", err))
+	}
+	return id.String()
+}
+
+// dateOf is the UTC date in an id, the directory its run is in.
+func dateOf(id string) (string, bool) {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 || u.String() != id {
+		return "", false
+	}
+	return timeOf(u).Format(time.DateOnly), true
+}
+
+func timeOf(u uuid.UUID) time.Time {
+	ms := int64(u[0])<<40 | int64(u[1])<<32 | int64(u[2])<<24 | int64(u[3])<<16 | int64(u[4])<<8 | int64(u[5])
+	return time.UnixMilli(ms).UTC()
+}
+
+const (
+	runFile = "run.json"
+	runsDir = "runs"
+	// maxRun bounds a record that is read, in bytes.
+	maxRun = 1 << 20
+)
+
+// ErrNewer reports a record that a later version wrote. It can be read, as far
+// as its fields are known here, and must not be rewritten (C12).
+var ErrNewer = errors.New("the record was written by a newer version")
+
+// Writer keeps one run's record up to date. It holds no descriptor. Its methods
+// are for one goroutine at a time.
+type Writer struct {
+	home home.Dir
+	date string
+	id   string
+}
+
+// Create makes the run's directory and writes its first record. An empty ID is
+// given one. An error leaves the decision to the caller; the run itself needs
+// no record.
+func Create(d home.Dir, r *Run) (*Writer, error) {
+	if r.ID == "" {
+		r.ID = NewID()
+	}
+	date, ok := dateOf(r.ID)
+	if !ok {
+		return nil, fmt.Errorf("record %q: not the id of a run", r.ID)
+	}
+	day, err := d.Make(runsDir, date)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	defer day.Close()
+	if err := day.Mkdir(r.ID); err != nil {
+		return nil, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	dir, err := day.Sub(r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	defer dir.Close()
+	if err := write(dir, r); err != nil {
+		dir.Close()
+		day.Remove(r.ID) // no directory without a record
+		return nil, fmt.Errorf("record %s: %w", r.ID, err)
+	}
+	return &Writer{home: d, date: date, id: r.ID}, nil
+}
+
+// Reopen is a Writer for a run that is on disk, for whoever finds out how it
+// ended. It is ErrNewer for a record of a later version.
+func Reopen(d home.Dir, id string) (*Writer, *Run, error) {
+	r, err := Load(d, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.V > Version {
+		return nil, r, fmt.Errorf("record %s: %w", id, ErrNewer)
+	}
+	date, _ := dateOf(id)
+	return &Writer{home: d, date: date, id: id}, r, nil
+}
+
+// Save replaces the record.
+func (w *Writer) Save(r *Run) error {
+	if r.ID != w.id {
+		return fmt.Errorf("record %s: given the record of %q", w.id, r.ID)
+	}
+	dir, err := w.home.Open(runsDir, w.date, w.id)
+	if err != nil {
+		return fmt.Errorf("record %s: %w", w.id, err)
+	}
+	defer dir.Close()
+	if err := write(dir, r); err != nil {
+		return fmt.Errorf("record %s: %w", w.id, err)
+	}
+	return nil
+}
+
+// ID is the run's name.
+func (w *Writer) ID() string { return w.id }
+
+// Dir is the run's directory.
+func (w *Writer) Dir() string { return filepath.Join(w.home.Runs(), w.date, w.id) }
+
+func write(dir *home.Folder, r *Run) error {
+	r.V = Version
+	r.WaitedS, r.RanS = max(0, r.WaitedS), max(0, r.RanS)
+	if len(r.StartedBy) > MaxChain {
+		r.StartedBy = r.StartedBy[:MaxChain]
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return dir.WriteFile(runFile, append(data, '\n'))
+}
+
+// Load reads one record. A missing one is fs.ErrNotExist.
+func Load(d home.Dir, id string) (*Run, error) {
+	date, ok := dateOf(id)
+	if !ok {
+		return nil, fmt.Errorf("record %q: %w", id, fs.ErrNotExist)
+	}
+	day, err := d.Open(runsDir, date)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", id, err)
+	}
+	defer day.Close()
+	r, err := read(day, id)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", id, err)
+	}
+	return r, nil
+}
+
+func read(day *home.Folder, id string) (*Run, error) {
+	dir, err := day.Sub(id)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	data, err := dir.ReadFile(runFile, maxRun)
+	if err != nil {
+		return nil, err
+	}
+	return decode(data, id)
+}
+
+// decode reads a record as far as its fields are known here. One that says
+// nothing of itself, or is another run's, is no record.
+func decode(data []byte, id string) (*Run, error) {
+	r := new(Run)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("not a record: %w", err)
+	}
+	switch {
+	case r.V < 1:
+		return nil, errors.New("not a record: no version")
+	case r.ID != id:
+		return nil, errors.New("not the record of this run")
+	}
+	return r, nil
+}
