@@ -57,9 +57,12 @@ type Snapshot struct {
 // Time is shown in UTC with milliseconds (C12).
 type Time struct{ time.Time }
 
-// MarshalText writes RFC 3339 in UTC with milliseconds.
-func (t Time) MarshalText() ([]byte, error) {
-	return []byte(t.UTC().Format("2006-01-02T15:04:05.000Z")), nil
+// MarshalJSON writes RFC 3339 in UTC with milliseconds, null for no time.
+func (t Time) MarshalJSON() ([]byte, error) {
+	if t.IsZero() {
+		return []byte("null"), nil
+	}
+	return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
 }
 
 // Pool is one budget.
@@ -264,11 +267,17 @@ func (s *Snapshot) findStrays() {
 		of[m.Pid] = m.Value
 	}
 	for _, m := range marked {
-		if counted[m.Value] || of[m.PPid] == m.Value || !isAgent(m.Pid) || supervised(m.Pid) {
+		if counted[m.Value] || of[m.PPid] == m.Value || !isAgent(m.Pid) || !s.ours(m.Pid) || supervised(m.Pid) {
 			continue
 		}
 		s.Strays = append(s.Strays, Stray{Pid: m.Pid, Comm: m.Comm, Run: m.Value})
 	}
+}
+
+// ours tells whether the process was started under this home.
+func (s *Snapshot) ours(pid int) bool {
+	home, _, err := proc.Env(pid, "HANDSEL_HOME")
+	return err == nil && (home == s.Root || home == "" && s.RootFrom == "passwd")
 }
 
 func isAgent(pid int) bool {

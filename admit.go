@@ -1,0 +1,190 @@
+package handsel
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/handsel/handsel/internal/config"
+	"github.com/handsel/handsel/internal/engine"
+	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/record"
+)
+
+// The pools every agent counts against, besides its engine's (S1).
+const (
+	poolAll   = "all"
+	poolHeavy = "heavy"
+)
+
+// The workload classes (E3).
+const (
+	Heavy = "heavy"
+	Light = "light"
+)
+
+// Start describes a start that asks for the right to run. Priority, Arrived
+// and Pools are plain values, so that a program that keeps its own queue can
+// ask on behalf of work that arrived earlier.
+type Start struct {
+	Engine   string        // canonical name, or empty
+	Workload string        // Heavy or Light; empty is Heavy
+	Pools    []string      // named pools besides those of an agent
+	Only     bool          // count against Pools alone, as a gate does
+	Wait     time.Duration // longest wait; 0 refuses at once, negative means the configured default
+	Priority int           // −1000…1000, higher first; one step is worth a minute (C5)
+	Arrived  time.Duration // CLOCK_BOOTTIME; 0 means now
+	Run      string        // id of the run; empty makes one
+	Argv0    string        // shown to people
+
+	// OnWait is told when the wait begins and when its reason changes. It must
+	// not block.
+	OnWait func(Waiting)
+}
+
+// Lease is the right to run one agent. It must be released.
+type Lease = lease.Lease
+
+// Acquire takes a slot in every pool the start counts against, or none,
+// waiting in line if it must (S10 to S16). The error is *Refused when the wait
+// is over, *BadConfig when the configuration cannot be read: nothing starts
+// uncounted.
+func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
+	first, err := h.settings()
+	if err != nil {
+		return nil, err
+	}
+	if s.Wait < 0 {
+		s.Wait = first.Wait
+	}
+	if s.Run == "" {
+		s.Run = record.NewID()
+	}
+	if s.Workload == "" {
+		s.Workload = Heavy
+	}
+	a := &asker{home: h, start: s, settings: first, fresh: true}
+	if err := a.begin(); err != nil {
+		return nil, err
+	}
+	return lease.Acquire(ctx, h.places(first), lease.Want{
+		Pools: a.pools, Check: a.check, Changed: a.changed,
+		Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
+		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, OnWait: s.OnWait,
+	})
+}
+
+// asker answers, for one start, what it counts against now.
+type asker struct {
+	home     *Home
+	start    Start
+	settings *config.Settings
+	fresh    bool // settings were read for the admission that comes next
+	marks    []config.Mark
+	blind    error // the check could not see what is held
+}
+
+// begin makes what a capped admission needs, and checks it.
+func (a *asker) begin() error {
+	if err := a.settings.CheckPools(a.start.Pools); err != nil {
+		return err
+	}
+	if !a.counted() {
+		return a.home.trusted()
+	}
+	if dir := a.settings.LeasesDir; dir != "" {
+		if err := home.Local(dir); err != nil {
+			return err
+		}
+	}
+	return a.home.dir.Ensure()
+}
+
+// trusted refuses a home that is somebody else's, also where nothing is
+// counted (C9). One that is not there yet is nobody's.
+func (h *Home) trusted() error {
+	if !exists(h.dir.Path) {
+		return nil
+	}
+	return home.Trust(h.dir.Path, true)
+}
+
+func (a *asker) class() string {
+	if a.start.Only {
+		return lease.GateWorkload
+	}
+	return a.start.Workload
+}
+
+// counted tells whether anything is counted here: a cap is set, or was (S4).
+func (a *asker) counted() bool {
+	return a.settings.AnyCap() || a.settings.LeasesDir == "" && exists(a.home.dir.Leases())
+}
+
+// pools is asked at every admission; the settings are read again each time (S2).
+func (a *asker) pools() ([]lease.Pool, error) {
+	if a.blind != nil {
+		return nil, a.blind
+	}
+	if !a.fresh {
+		s, err := a.home.settings()
+		if err != nil {
+			return nil, err
+		}
+		a.settings = s
+	}
+	a.fresh = false
+	if !a.counted() {
+		return nil, nil
+	}
+	shared := a.settings.LeasesDir != ""
+	var pools []lease.Pool
+	for _, name := range a.names() {
+		n, from := a.settings.Cap(name)
+		if n == 0 && shared {
+			continue // a pool that has no cap is not for others to count (S4)
+		}
+		pools = append(pools, lease.Pool{Name: name, Cap: n, CapFrom: from})
+	}
+	return pools, nil
+}
+
+// names are the pools the start counts against (S1).
+func (a *asker) names() []string {
+	names := slices.Clone(a.start.Pools)
+	if !a.start.Only {
+		names = append(names, poolAll)
+		if a.start.Workload != Light {
+			names = append(names, poolHeavy)
+		}
+		if a.start.Engine != "" {
+			names = append(names, a.start.Engine)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// changed tells whether the settings may answer differently by now. The first
+// time it can only note how the files look, and says so.
+func (a *asker) changed() bool {
+	if a.marks == nil {
+		a.marks = a.settings.Marks()
+		return true
+	}
+	return slices.ContainsFunc(a.marks, func(m config.Mark) bool { return m.Changed() })
+}
+
+// canonicalEngine reads a declared engine, or recognises the command's.
+func canonicalEngine(declared string, argv []string) (string, error) {
+	if declared != "" {
+		name, ok := engine.Canonical(declared)
+		if !ok {
+			return "", &BadOption{"engine", declared, "unknown engine"}
+		}
+		return name, nil
+	}
+	name, _ := engine.Recognise(argv)
+	return name, nil
+}

@@ -1,0 +1,41 @@
+package handsel
+
+import (
+	"fmt"
+
+	"github.com/handsel/handsel/internal/hold"
+	"github.com/handsel/handsel/internal/lease"
+)
+
+// check is the admission check of a start (P1): it asks the orders in holds/,
+// which bind every start, counted or not. A directory that cannot be read
+// tells nobody what is held: pools then answers with that error.
+func (a *asker) check() lease.Answer {
+	orders, err := hold.List(a.home.dir.Holds())
+	if err != nil {
+		a.blind = err
+		return lease.Answer{}
+	}
+	o, ok := orders.Match(a.start.Engine, a.names())
+	if !ok {
+		return lease.Answer{}
+	}
+	return lease.Answer{Code: string(o.Kind), Message: orderText(o), Until: o.Until}
+}
+
+func orderText(o hold.Order) string {
+	text := fmt.Sprintf("%s is on %s", o.Kind, o.Scope)
+	if o.Kind == hold.Drain {
+		text = "starts are being drained"
+	}
+	if o.Reason != "" {
+		text += ": " + o.Reason
+	}
+	if o.By != "" {
+		text += " (by " + o.By + ")"
+	}
+	if !o.Until.IsZero() {
+		text += ", until " + o.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	return text
+}

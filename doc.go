@@ -1,0 +1,18 @@
+// Package handsel decides when a command-line agent may start on a machine and
+// ends all of it when its time is over.
+//
+// A Home is where one user's starts are counted. Run admits an agent under the
+// caps in force, supervises it, and returns how it ended; Gate does the same
+// for a heavy command; Acquire takes only the right to run, for programs that
+// start their agents themselves. Every process that shares a home is counted,
+// whether it came through this library or the handsel command, by kernel locks
+// that need no daemon (see ARCHITECTURE.md).
+//
+// Errors a caller can act on are *Refused (nothing ran, the same call may work
+// later), *Inside (an agent may not start another), *StartError (the command
+// could not be started), and *BadConfig, *Untrusted and *NetworkFS (nothing
+// starts until somebody changes something). An agent that ran and failed is
+// not an error: Outcome says how it ended.
+//
+// The package links no database and starts no goroutine that outlives a call.
+package handsel

@@ -1,0 +1,118 @@
+// Package cli is the command line: flags, verbs, exit statuses.
+//
+// It is the only room that prints for a user or decides on an exit status, and
+// it holds no logic of its own: a verb reads its flags, calls the library, and
+// shows the answer. Data goes to stdout, everything else to stderr. What others
+// chose (names, command lines) is escaped before a person sees it.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handsel/handsel"
+)
+
+// Version is set when the program is linked.
+var Version = "devel"
+
+// Stdio is where a verb reads and writes.
+type Stdio struct{ In, Out, Err *os.File }
+
+// app is one invocation.
+type app struct {
+	Stdio
+	home *handsel.Home
+}
+
+// verbs makes each verb's command. Only the one that is asked for is made:
+// start-up is on every agent's path.
+var verbs = map[string]func(*app) *cobra.Command{
+	"run":  (*app).runCommand,
+	"gate": (*app).gateCommand,
+
+	"status": (*app).statusCommand,
+}
+
+// Main runs the command line args and returns its exit status.
+func Main(args []string, stdio Stdio) int {
+	a := &app{Stdio: stdio}
+	root := a.root(args)
+	root.SetArgs(args)
+	return a.end(root.Execute())
+}
+
+func (a *app) root(args []string) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "handsel",
+		Short:             "decide when a command-line agent may start, and own each piece of work",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &usageError{fmt.Errorf("unknown verb %q; handsel --help lists them", args[0])}
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.PersistentFlags().SortFlags = false
+	if len(args) > 0 {
+		if make, ok := verbs[args[0]]; ok {
+			root.AddCommand(make(a))
+			return root
+		}
+	}
+	for _, make := range verbs {
+		root.AddCommand(make(a))
+	}
+	return root
+}
+
+// open finds the home; every verb that needs it calls this first.
+func (a *app) open() (*handsel.Home, error) {
+	h, err := handsel.Open()
+	a.home = h
+	return h, err
+}
+
+// end says what went wrong, in one line, and returns the status.
+func (a *app) end(err error) int {
+	if err == nil {
+		return statusOK
+	}
+	if text := err.Error(); text != "" {
+		a.say("%s%s", prefix(err), oneLine(text))
+	}
+	return exitStatus(err)
+}
+
+// prefix tells a refusal, where nothing ran, from a failure.
+func prefix(err error) string {
+	var refused *handsel.Refused
+	var inside *handsel.Inside
+	if errors.As(err, &refused) || errors.As(err, &inside) {
+		return "refused: "
+	}
+	return ""
+}
+
+// say writes one line to stderr.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.Err, "handsel: "+format+"\n", args...)
+}
+
+// noArgs refuses arguments where a verb takes none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &usageError{fmt.Errorf("%s takes no argument, and got %q", cmd.Name(), args[0])}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/handsel/handsel"
+)
+
+// The exit statuses of our own; an agent's passes through (docs/reference/exit-statuses.md).
+const (
+	statusOK        = 0
+	statusFinal     = 1   // a final refusal; doctor found something; wait saw a failure
+	statusUsage     = 2   // the command line has the wrong shape
+	statusNotFound  = 3   // X not found
+	statusRetry     = 75  // EX_TEMPFAIL: the remedy is to run the same command again
+	statusUntrusted = 77  // EX_NOPERM: the place is not ours to trust
+	statusConfig    = 78  // EX_CONFIG: nothing started, and nothing will until somebody changes something
+	statusTimeout   = 124 // as timeout(1)
+	statusOurs      = 125 // our own failure, as env(1)
+)
+
+// usageError reports a command line of the wrong shape.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// statusError carries a status whose reason was already printed.
+type statusError int
+
+func (e statusError) Error() string { return "" }
+
+// exitStatus is the one place where an error becomes a number.
+func exitStatus(err error) int {
+	var (
+		status    statusError
+		refused   *handsel.Refused
+		start     *handsel.StartError
+		badConfig *handsel.BadConfig
+	)
+	switch {
+	case err == nil:
+		return statusOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, new(*usageError)), errors.As(err, new(*handsel.GateOrder)), errors.As(err, new(*handsel.Ambiguous)):
+		return statusUsage
+	case errors.As(err, new(*handsel.NotFound)):
+		return statusNotFound
+	case errors.As(err, new(*handsel.Inside)):
+		return statusFinal
+	case errors.As(err, &refused):
+		if refused.Code == handsel.CodeUnsupported {
+			return statusConfig
+		}
+		if !refused.Retryable() {
+			return statusFinal
+		}
+		return statusRetry
+	case errors.As(err, &badConfig), errors.As(err, new(*handsel.BadOption)), errors.As(err, new(*handsel.BadPath)),
+		errors.As(err, new(*handsel.Unconfined)), errors.As(err, new(*handsel.NetworkFS)):
+		return statusConfig
+	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
+		return statusUntrusted
+	case errors.As(err, &start):
+		return startStatus(start)
+	case errors.Is(err, context.DeadlineExceeded):
+		return statusTimeout
+	}
+	return statusOurs
+}
+
+// startStatus is 127 or 126 as env(1) has them, and 125 for what is not the
+// command's fault.
+func startStatus(e *handsel.StartError) int {
+	switch e.Kind {
+	case handsel.NotFoundCommand:
+		return 127
+	case handsel.NotExecutable, handsel.WrongFormat, handsel.BusyFile, handsel.TooBig:
+		return 126
+	case handsel.NoDescriptors:
+		return statusRetry
+	}
+	return statusOurs
+}

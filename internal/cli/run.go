@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/handsel/handsel"
+)
+
+// startFlags are what run and gate share (C3).
+type startFlags struct {
+	opts     handsel.Options
+	wait     string
+	timeout  string
+	idle     string
+	priority string
+	labels   []string
+	keep     []string
+	pools    []string
+	outcome  string
+}
+
+func (f *startFlags) register(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	fs.StringVarP(&f.opts.Dir, "chdir", "C", "", "working directory of the command")
+	fs.StringVar(&f.wait, "wait", "", "longest wait for admission (90s, 10m, whole seconds; 0 refuses at once; default: configured, 10m)")
+	fs.StringVar(&f.timeout, "timeout", "", "end the run after this long in total, waiting included (status 124)")
+	fs.StringVar(&f.idle, "idle", "", "end the run after this long without output (status 124; implies --record)")
+	fs.StringVar(&f.priority, "priority", "0", "-1000 to 1000, higher first; one step is worth a minute of waiting")
+	fs.BoolVar(&f.opts.Record, "record", false, "keep the output in the run's directory")
+	fs.BoolVar(&f.opts.LeaveDaemons, "leave-daemons", f.opts.LeaveDaemons, "leave processes alive that made a session of their own")
+	fs.StringArrayVar(&f.keep, "keep-fd", nil, "pass descriptor `N` on to the command")
+	fs.StringVar(&f.opts.Author, "author", "", "who asked for this run")
+	fs.StringArrayVar(&f.labels, "label", nil, "`K=V` to find the run by")
+	fs.StringVar(&f.outcome, "outcome", "", "write how it ended to `FILE` as one JSON object")
+}
+
+// parse reads the values that need a second look.
+func (f *startFlags) parse() error {
+	if f.wait != "" {
+		d, err := handsel.ParseDuration(f.wait)
+		if err != nil {
+			return &handsel.BadOption{Option: "wait", Value: f.wait, Why: err.Error()}
+		}
+		f.opts.Wait = &d
+	}
+	for _, limit := range []struct {
+		name, text string
+		into       *time.Duration
+	}{{"timeout", f.timeout, &f.opts.Timeout}, {"idle", f.idle, &f.opts.Idle}} {
+		if limit.text == "" {
+			continue
+		}
+		d, err := handsel.ParseDuration(limit.text)
+		if err == nil && d == 0 {
+			err = errors.New("it must be more than 0")
+		}
+		if err != nil {
+			return &handsel.BadOption{Option: limit.name, Value: limit.text, Why: err.Error()}
+		}
+		*limit.into = d
+	}
+	n, err := strconv.Atoi(f.priority)
+	if err != nil || n < -1000 || n > 1000 {
+		return &handsel.BadOption{Option: "priority", Value: f.priority, Why: "it must be a whole number from -1000 to 1000"}
+	}
+	f.opts.Priority = n
+	if f.opts.Idle > 0 {
+		f.opts.Record = true
+	}
+	return errors.Join(f.parseLabels(), f.parseKeep())
+}
+
+func (f *startFlags) parseLabels() error {
+	for _, l := range f.labels {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return &handsel.BadOption{Option: "label", Value: l, Why: "it must be KEY=VALUE"}
+		}
+		if f.opts.Labels == nil {
+			f.opts.Labels = map[string]string{}
+		}
+		f.opts.Labels[k] = v
+	}
+	return nil
+}
+
+func (f *startFlags) parseKeep() error {
+	for _, text := range f.keep {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 3 || n > 1<<20 {
+			return &handsel.BadOption{Option: "keep-fd", Value: text, Why: "it must be a descriptor from 3 up"}
+		}
+		f.opts.KeepFD = append(f.opts.KeepFD, n)
+	}
+	return nil
+}
+
+func (a *app) runCommand() *cobra.Command {
+	f := &startFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG…]",
+		Short: "run an agent when the machine has room for it",
+		Long: `Run waits until every pool the agent counts against has a free slot, starts the
+command, supervises it, and ends all of its process tree when it ends. The
+command's stdin, stdout, stderr and exit status are its own.
+
+Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
+(something must be changed). Ended by a limit: 124. See the exit-statuses page.`,
+		Example: `  handsel run -- claude -p "fix the failing test"
+  handsel run --wait 0 --engine codex -- ./my-codex-wrapper`,
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, argv []string) error {
+			return a.start(f, argv, false)
+		},
+	}
+	fs := cmd.Flags()
+	f.register(fs)
+	fs.SetInterspersed(false)
+	fs.StringVar(&f.opts.Engine, "engine", "", "the agent's engine (claude, codex, gemini, pi), where the command does not tell")
+	fs.StringVar(&f.opts.Workload, "workload", "", "heavy (the default) or light")
+	fs.StringArrayVar(&f.pools, "pool", nil, "count against this pool too")
+	fs.StringVar(&f.opts.Profile, "profile", "", "the agent's profile; one named a seat may start agents itself")
+	return cmd
+}
+
+func (a *app) gateCommand() *cobra.Command {
+	f := &startFlags{opts: handsel.Options{LeaveDaemons: true}}
+	cmd := &cobra.Command{
+		Use:   "gate POOL[,POOL…] [flags] -- COMMAND [ARG…]",
+		Short: "run a heavy command (a build, a test suite) against named pools only",
+		Long: `Gate counts the command against the pools it names and no other, also inside an
+agent. Processes that made a session of their own (build daemons) live on,
+unless the gate is inside an agent, with which they end.`,
+		Example:               `  handsel gate gradle -- ./gradlew test`,
+		DisableFlagsInUseLine: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return &usageError{errors.New("gate needs a pool and a command: handsel gate POOL -- COMMAND")}
+			}
+			f.pools = strings.Split(args[0], ",")
+			return a.start(f, args[1:], true)
+		},
+	}
+	fs := cmd.Flags()
+	f.register(fs)
+	fs.SetInterspersed(false)
+	return cmd
+}
+
+// start runs argv and turns its outcome into ours.
+func (a *app) start(f *startFlags, argv []string, gate bool) error {
+	if gate && len(argv) > 0 {
+		// Flags may stand on either side of the pool's name.
+		rest, err := a.gateFlags(f, argv)
+		if err != nil {
+			return err
+		}
+		argv = rest
+	}
+	if len(argv) == 0 {
+		return &usageError{errors.New("a command is needed: handsel run -- COMMAND [ARG…]")}
+	}
+	if err := f.parse(); err != nil {
+		return err
+	}
+	h, err := a.open()
+	if err != nil {
+		return err
+	}
+	if f.outcome == "" {
+		f.outcome = os.Getenv("HANDSEL_OUTCOME")
+	}
+	if err := handsel.CloseInherited(); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handsel.RunSignals()...)
+	wait := newWaitLine(a)
+	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
+	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
+	f.opts.Stdin, f.opts.Stdout, f.opts.Stderr = a.In, a.Out, a.Err
+
+	var out *handsel.Outcome
+	if gate {
+		out, err = h.Gate(context.Background(), f.pools, argv, f.opts)
+	} else {
+		out, err = h.Run(context.Background(), argv, f.opts)
+	}
+	wait.done()
+	return a.finish(f, out, err)
+}
+
+// gateFlags reads the flags behind a gate's pool.
+func (a *app) gateFlags(f *startFlags, args []string) ([]string, error) {
+	if !strings.HasPrefix(args[0], "-") {
+		return args, nil
+	}
+	fs := pflag.NewFlagSet("gate", pflag.ContinueOnError)
+	f.register(fs)
+	fs.SetInterspersed(false)
+	fs.SetOutput(a.Err)
+	if err := fs.Parse(args); err != nil {
+		return nil, &usageError{err}
+	}
+	return fs.Args(), nil
+}
+
+// finish reports the end of a run: warnings, survivors, the outcome's file, and
+// at last the status or the signal.
+func (a *app) finish(f *startFlags, out *handsel.Outcome, err error) error {
+	for _, w := range out.Warnings {
+		a.say("warning: %s", oneLine(w.Error()))
+	}
+	for _, s := range out.Survivors {
+		a.say("still running: pid %d (%s): %s", s.Pid, quoteWord(s.Comm), s.Why)
+	}
+	status, raise := a.status(out, err)
+	if f.outcome != "" {
+		if werr := handsel.WriteOutcome(f.outcome, out, err); werr != nil {
+			a.say("outcome: %s", oneLine(werr.Error()))
+			if status == 0 && raise == 0 {
+				status = statusOurs
+			}
+		}
+	}
+	if raise != 0 {
+		handsel.DieBy(raise)
+	}
+	if status == 0 {
+		return nil
+	}
+	return statusError(status)
+}
+
+// status is what we exit with, or the signal we end by.
+func (a *app) status(out *handsel.Outcome, err error) (int, syscall.Signal) {
+	if sig := out.Raise(); sig != 0 {
+		return 128 + int(sig), sig
+	}
+	switch {
+	case out.Outcome.Outcome == "timed_out":
+		a.say("%s", limitText(out))
+		return statusTimeout, 0
+	case err != nil:
+		return a.end(err), 0
+	}
+	return out.ExitCode, 0
+}
+
+func limitText(out *handsel.Outcome) string {
+	if out.Limit == "idle" {
+		return "ended by --idle: no output for too long"
+	}
+	return "ended by --timeout"
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handsel/handsel"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show pools, who holds their slots, and who waits in line",
+		Long: `Status looks at locks and records on disk and changes nothing. Caps shown are the
+configuration files' and this process's own. It answers in under two seconds,
+whatever is dead or stopped, and says what it could not read.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := a.open()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.watch(h, asJSON)
+			}
+			return a.showStatus(h.Status(context.Background()), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object (with --watch, one per line)")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every second until interrupted")
+	return cmd
+}
+
+// watch repeats the look. Each is a short read: nothing stays open in between.
+func (a *app) watch(h *handsel.Home, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if !asJSON && isTerminal(a.Out) {
+			fmt.Fprint(a.Out, "\x1b[H\x1b[2J")
+		}
+		snap := h.Status(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := a.showOnce(snap, asJSON); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (a *app) showOnce(s *handsel.Snapshot, asJSON bool) error {
+	if asJSON {
+		return a.printJSONLine(s)
+	}
+	return a.showStatus(s, false)
+}
+
+func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
+	if asJSON {
+		return a.printJSON(s)
+	}
+	for _, p := range s.Problems {
+		a.say("warning: %s", oneLine(p))
+	}
+	if line := poolLine(s); line != "" {
+		fmt.Fprintln(a.Out, line)
+	} else if len(s.Waiting) == 0 && len(s.Strays) == 0 {
+		fmt.Fprintf(a.Out, "nothing is counted in %s: no cap is set and no slot is held\n", clean(s.Root))
+	}
+	if err := a.showHolders(s); err != nil {
+		return err
+	}
+	if err := a.showWaiting(s); err != nil {
+		return err
+	}
+	return a.showStrays(s)
+}
+
+// poolLine is "agents: all 3/30, heavy 1/6": every pool that has a cap or a
+// slot held.
+func poolLine(s *handsel.Snapshot) string {
+	var parts []string
+	for _, name := range s.Order() {
+		p := s.Pools[name]
+		if p.Cap == 0 && p.Held == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s %d", clean(name), p.Held)
+		if p.Effective != 0 {
+			text += fmt.Sprintf("/%d", p.Effective)
+		}
+		if p.Effective != p.Cap && p.Cap != 0 {
+			text += fmt.Sprintf(" (cap %d once holders that read %d are gone)", p.Cap, p.Effective)
+		}
+		if p.Draining() {
+			text += " (draining to its cap)"
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "agents: " + strings.Join(parts, ", ")
+}
+
+func (a *app) showHolders(s *handsel.Snapshot) error {
+	var rows [][]string
+	for _, name := range s.Order() {
+		for _, h := range s.Pools[name].Holders {
+			rows = append(rows, []string{
+				name, fmt.Sprint(h.Slot), h.State, h.Engine, h.Workload, h.Argv0,
+				number(h.Holder), number(h.Child), ago(s.At.Time, h.Since.Time), short(h.Run),
+			})
+		}
+	}
+	return a.showRows([]string{"POOL", "SLOT", "STATE", "ENGINE", "WORKLOAD", "COMMAND", "HOLDER", "CHILD", "FOR", "RUN"}, rows)
+}
+
+func (a *app) showWaiting(s *handsel.Snapshot) error {
+	var rows [][]string
+	for _, w := range s.Waiting {
+		var pools []string
+		for _, p := range w.Pools {
+			pools = append(pools, p.Name)
+		}
+		why := w.Reason
+		if w.Pool != "" {
+			why += " " + w.Pool
+		}
+		rows = append(rows, []string{
+			fmt.Sprint(w.Place), why, strings.Join(pools, ","), w.Engine, w.Workload, fmt.Sprint(w.Pid),
+			fmt.Sprint(w.Priority), ago(s.At.Time, w.Since.Time), short(w.Run),
+		})
+	}
+	return a.showRows([]string{"PLACE", "WAITS FOR", "POOLS", "ENGINE", "WORKLOAD", "PID", "PRIORITY", "FOR", "RUN"}, rows)
+}
+
+func (a *app) showStrays(s *handsel.Snapshot) error {
+	var rows [][]string
+	for _, st := range s.Strays {
+		rows = append(rows, []string{fmt.Sprint(st.Pid), st.Comm, short(st.Run)})
+	}
+	return a.showRows([]string{"NOT COUNTED: PID", "NAME", "RUN"}, rows)
+}
+
+func (a *app) showRows(head []string, rows [][]string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	t := a.table(head...)
+	for _, r := range rows {
+		t.row(r...)
+	}
+	return t.end()
+}
+
+// short is the suffix by which a run is usually named.
+func short(id string) string {
+	const n = 8
+	if len(id) <= n {
+		return id
+	}
+	return id[len(id)-n:]
+}

@@ -1,0 +1,276 @@
+package run
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/proc"
+)
+
+// pipes stand between a child and the caller's stdio when output is kept or
+// silence is measured. Each end here belongs to pipes until close.
+type pipes struct {
+	stdin, stdout, stderr *os.File // the child's ends, until childHasThem
+	tty                   *tty     // nil = no pseudo-terminal
+	payload               []byte
+	feed                  *os.File // our end of the child's stdin; nil = none
+
+	pumps   []*pump
+	broken  chan error    // the first write to the caller that failed
+	drained chan struct{} // closed when every pump is done
+	stop    *stopper      // ends waits on the caller
+
+	last    atomic.Int64 // time of the last byte, Unix nanoseconds
+	lastRun time.Time    // when pipes were made: the origin of the monotonic clock in last
+	busy    atomic.Int32 // pumps that wait for the caller
+	started bool
+	rest    sync.WaitGroup // keyboard and payload
+}
+
+// pump moves one stream.
+type pump struct {
+	name string
+	from *os.File
+	to   *os.File  // the caller's; nil = nowhere
+	log  io.Writer // the recorder's; nil = none
+	err  error     // of the log; read after drained
+}
+
+func newPipes(spec Spec, rec Recorder) (p *pipes, err error) {
+	p = &pipes{
+		payload: spec.Payload, broken: make(chan error, 2), drained: make(chan struct{}), lastRun: time.Now(),
+	}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.stop, err = newStopper(); err != nil {
+		return p, err
+	}
+	if spec.Payload != nil {
+		if p.stdin, p.feed, err = os.Pipe(); err != nil {
+			return p, err
+		}
+	}
+	if !spec.NoPTY {
+		if p.tty, err = newTTY(spec); err != nil {
+			return p, err
+		}
+	}
+	if p.tty != nil {
+		p.stdout = p.tty.slave
+		p.add("stdout", p.tty.master, spec.Stdout, rec)
+		if p.stdin == nil && p.tty.keyboard != nil {
+			p.stdin = p.tty.slave
+		}
+		if p.tty.errToo {
+			p.stderr = p.tty.slave
+			return p, nil
+		}
+	} else if p.stdout, err = p.pipe("stdout", spec.Stdout, rec); err != nil {
+		return p, err
+	}
+	p.stderr, err = p.pipe("stderr", spec.Stderr, rec)
+	return p, err
+}
+
+// pipe makes one stream and returns the child's end.
+func (p *pipes) pipe(name string, to *os.File, rec Recorder) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.add(name, r, to, rec)
+	return w, nil
+}
+
+func (p *pipes) add(name string, from, to *os.File, rec Recorder) {
+	m := &pump{name: name, from: from, to: to}
+	if rec != nil {
+		m.log = rec.Output(name)
+	}
+	p.pumps = append(p.pumps, m)
+}
+
+// fill gives the child's ends to spec.
+func (p *pipes) fill(spec *proc.Spec) {
+	spec.Stdin, spec.Stdout, spec.Stderr = p.stdin, p.stdout, p.stderr
+	if p.tty != nil {
+		spec.HasTerminal, spec.OwnTerminal = true, 1
+	}
+}
+
+// childHasThem closes our copies of the child's ends; a copy kept here would
+// keep the streams open for ever.
+func (p *pipes) childHasThem() {
+	closed := map[*os.File]bool{nil: true}
+	for _, f := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
+		if !closed[*f] {
+			closed[*f] = true
+			(*f).Close()
+		}
+		*f = nil
+	}
+	if p.tty != nil {
+		if !closed[p.tty.slave] {
+			p.tty.slave.Close()
+		}
+		p.tty.slave = nil
+	}
+}
+
+// start sets everything in motion.
+func (p *pipes) start() {
+	p.started = true
+	var all sync.WaitGroup
+	for _, m := range p.pumps {
+		all.Go(func() { p.run(m) })
+	}
+	go func() {
+		all.Wait()
+		close(p.drained)
+	}()
+	if p.feed != nil {
+		p.rest.Go(func() {
+			_, _ = p.feed.Write(p.payload) // a child that does not read it all is no error
+			p.feed.Close()
+		})
+	}
+	if p.tty != nil {
+		p.tty.start(p)
+	}
+}
+
+func (p *pipes) run(m *pump) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := m.from.Read(buf)
+		if n > 0 {
+			p.take(m, buf[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.drain(m, buf)
+			return
+		}
+		if err != nil {
+			return // end of file; EIO of a pseudo-terminal says the same
+		}
+	}
+}
+
+// maxDrain is how much is still read once the tree has ended: the most that a
+// pipe holds. A survivor that goes on writing is not followed.
+const maxDrain = 1 << 20
+
+// drain takes what is in the pipe already, and waits for nothing.
+func (p *pipes) drain(m *pump, buf []byte) {
+	_ = m.from.SetReadDeadline(time.Time{})
+	for total := 0; total < maxDrain; {
+		n := readReady(m.from, buf)
+		if n <= 0 {
+			return
+		}
+		total += n
+		p.take(m, buf[:n])
+	}
+}
+
+// take delivers what the child has written.
+func (p *pipes) take(m *pump, data []byte) {
+	p.touch()
+	if m.log != nil && m.err == nil {
+		_, m.err = m.log.Write(data)
+	}
+	if m.to == nil {
+		return
+	}
+	p.busy.Add(1)
+	err := p.stop.write(m.to, data)
+	p.busy.Add(-1)
+	p.touch()
+	if err != nil {
+		m.to = nil
+		if !errors.Is(err, errStopped) {
+			p.broken <- err
+		}
+	}
+}
+
+func (p *pipes) touch() { p.last.Store(int64(time.Since(p.lastRun)) + 1) }
+
+// lastActivity is when the last byte came; zero before the first.
+func (p *pipes) lastActivity() time.Time {
+	n := p.last.Load()
+	if n == 0 {
+		return time.Time{}
+	}
+	return p.lastRun.Add(time.Duration(n))
+}
+
+func (p *pipes) delivering() bool { return p.busy.Load() > 0 }
+
+// childEnded stops the reading: what is in the pipes is still taken, whoever
+// holds them open is not waited for (S21b).
+func (p *pipes) childEnded() {
+	for _, m := range p.pumps {
+		_ = m.from.SetReadDeadline(time.Now())
+	}
+	if p.tty != nil {
+		p.tty.stop()
+	}
+	if p.feed != nil {
+		p.feed.Close()
+	}
+}
+
+// abort stops the waiting for the caller.
+func (p *pipes) abort() { p.stop.set() }
+
+// tell puts into the outcome what the pumps have seen.
+func (p *pipes) tell(o *Outcome) {
+	if o.OutputErr == nil {
+		select {
+		case o.OutputErr = <-p.broken:
+		default:
+		}
+	}
+	if last := p.lastActivity(); !last.IsZero() {
+		o.LastOutput = machine.Now().Add(-time.Since(last))
+	}
+	for _, m := range p.pumps {
+		if m.err != nil {
+			o.Warnings = append(o.Warnings, m.err)
+		}
+	}
+}
+
+// close gives back every descriptor and waits for every goroutine.
+func (p *pipes) close() {
+	p.childHasThem()
+	if p.stop != nil {
+		p.stop.set()
+	}
+	if p.started {
+		p.childEnded()
+		<-p.drained
+		p.rest.Wait()
+	}
+	if p.feed != nil {
+		p.feed.Close()
+	}
+	for _, m := range p.pumps {
+		m.from.Close()
+	}
+	if p.tty != nil {
+		p.tty.close()
+	}
+	if p.stop != nil {
+		p.stop.close()
+	}
+}

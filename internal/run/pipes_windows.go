@@ -1,0 +1,50 @@
+package run
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+const (
+	contSignal = syscall.Signal(0)
+	brokenPipe = syscall.SIGPIPE
+)
+
+func notifyContinue(chan os.Signal) {}
+
+func passedOn(syscall.Signal) bool { return false }
+
+func wantsTerminal(syscall.Signal) bool { return false }
+
+func isBrokenPipe(err error) bool { return errors.Is(err, syscall.ERROR_BROKEN_PIPE) }
+
+var errStopped = errors.New("stopped")
+
+// stopper cannot interrupt a write on Windows.
+type stopper struct{}
+
+func newStopper() (*stopper, error) { return &stopper{}, nil }
+
+func (*stopper) set()   {}
+func (*stopper) close() {}
+
+func (*stopper) write(f *os.File, data []byte) error {
+	_, err := f.Write(data)
+	return err
+}
+
+// readReady cannot look without waiting on Windows.
+func readReady(*os.File, []byte) int { return 0 }
+
+// tty is never made on Windows.
+type tty struct {
+	master, slave, keyboard *os.File
+	errToo                  bool
+}
+
+func newTTY(Spec) (*tty, error) { return nil, nil }
+
+func (*tty) start(*pipes) {}
+func (*tty) stop()        {}
+func (*tty) close()       {}

@@ -1,0 +1,211 @@
+package run
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/handsel/handsel/internal/proc"
+)
+
+// stream is the run itself: it lasts until the child has ended, or until
+// something says that it must (r.why).
+func (r *run) stream() {
+	var broken <-chan error
+	if r.pipes != nil {
+		r.pipes.start()
+		broken = r.pipes.broken
+	}
+	idle := r.newIdle()
+	defer idle.stop()
+	hangup := r.watchTerminal()
+	continued := r.watchContinue()
+	for r.why == nil {
+		select {
+		case <-r.child.Exited():
+			return
+		case sig := <-r.spec.Signals:
+			r.signalled(sig)
+		case <-r.ctx.Done():
+			r.asked++
+			r.why = &why{word: Cancelled, err: r.ctx.Err()}
+		case <-r.timeUp():
+			r.why = &why{word: TimedOut, limit: LimitTotal}
+		case <-idle.C():
+			if idle.over() {
+				r.why = &why{word: TimedOut, limit: LimitIdle}
+			}
+		case err := <-broken:
+			r.outputBroke(err)
+		case <-hangup:
+			hangup = nil
+			if r.term.HasIt() {
+				r.why = &why{word: Cancelled, signal: syscall.SIGHUP}
+			}
+		case sig := <-r.child.Stops():
+			r.childStopped(sig)
+		case <-continued:
+			r.resume()
+		}
+	}
+}
+
+func (r *run) signalled(sig os.Signal) {
+	switch {
+	case r.endsRun(sig):
+		r.why = &why{word: Cancelled, signal: number(sig)}
+	case passedOn(number(sig)):
+		_ = r.child.Signal(number(sig))
+	}
+}
+
+// newIdle arms the idle limit; without one it never fires.
+func (r *run) newIdle() *idle {
+	if r.spec.Idle <= 0 || r.pipes == nil {
+		return &idle{}
+	}
+	left := r.spec.Idle - time.Since(r.out.Admitted)
+	return &idle{limit: r.spec.Idle, pipes: r.pipes, timer: time.NewTimer(max(left, time.Millisecond)), since: r.out.Admitted}
+}
+
+// idle is the limit on silence. Time in which the caller does not take what
+// the child has written is not the child's silence.
+type idle struct {
+	limit time.Duration
+	since time.Time // admission
+	pipes *pipes
+	timer *time.Timer
+}
+
+func (i *idle) C() <-chan time.Time {
+	if i.timer == nil {
+		return nil
+	}
+	return i.timer.C
+}
+
+// over judges when the timer fires, and sets it again if it is not over.
+func (i *idle) over() bool {
+	last := i.pipes.lastActivity()
+	if last.IsZero() {
+		last = i.since
+	}
+	quiet := time.Since(last)
+	if i.pipes.delivering() {
+		quiet = 0
+	}
+	if quiet >= i.limit {
+		return true
+	}
+	i.timer.Reset(i.limit - quiet)
+	return false
+}
+
+func (i *idle) stop() {
+	if i.timer != nil {
+		i.timer.Stop()
+	}
+}
+
+// outputBroke ends the run when nobody reads it any more: without us in
+// between, the child would have got SIGPIPE.
+func (r *run) outputBroke(err error) {
+	r.out.OutputErr = err
+	r.why = &why{word: Cancelled, err: err}
+	if isBrokenPipe(err) {
+		r.why = &why{word: Cancelled, signal: brokenPipe}
+	}
+}
+
+// watchTerminal tells when the terminal that was handed over is closed. A
+// child that ignores SIGHUP would not end by itself then.
+func (r *run) watchTerminal() <-chan struct{} {
+	if r.term == nil || signal.Ignored(syscall.SIGHUP) {
+		return nil
+	}
+	gone := make(chan struct{})
+	r.onClose(r.term.OnHangup(func() { close(gone) }))
+	return gone
+}
+
+// watchContinue tells when a shell has continued us.
+func (r *run) watchContinue() <-chan os.Signal {
+	if r.term == nil {
+		return nil
+	}
+	c := make(chan os.Signal, 1)
+	notifyContinue(c)
+	r.onClose(func() { signal.Stop(c) })
+	return c
+}
+
+// childStopped passes a stop of the child on to the shell that waits for us:
+// to it, we are the job.
+func (r *run) childStopped(sig syscall.Signal) {
+	if r.term == nil {
+		return
+	}
+	if wantsTerminal(sig) && r.term.Foreground() {
+		r.resume() // the shell has given us the terminal, and the child now asks for it
+		return
+	}
+	r.term.KeepModes()
+	r.takeTerminal()
+	proc.StopSelf()
+	r.resume()
+}
+
+// resume continues the child, with the terminal if it is ours to give.
+func (r *run) resume() {
+	if r.term.Foreground() {
+		if err := r.term.Give(r.child.Pid); err != nil {
+			r.warn(err)
+		}
+	}
+	_ = r.child.SignalGroup(contSignal)
+}
+
+// flush brings the rest of the output to the caller. The slots are free by
+// now, so that a reader who takes his time holds up nobody. After an ordinary
+// end he may take as long as he likes, until a signal; otherwise flushLimit.
+func (r *run) flush() {
+	if r.pipes == nil {
+		return
+	}
+	var limit <-chan time.Time
+	if r.why != nil || r.undoing {
+		t := time.NewTimer(flushLimit)
+		defer t.Stop()
+		limit = t.C
+	}
+	for {
+		select {
+		case <-r.pipes.drained:
+			return
+		case <-limit:
+			r.pipes.abort()
+			limit = nil
+		case <-r.ctxAfter():
+			r.pipes.abort()
+			<-r.pipes.drained
+			return
+		case sig := <-r.spec.Signals:
+			if r.endsRun(sig) {
+				r.out.By = number(sig)
+				r.pipes.abort()
+			}
+		}
+	}
+}
+
+// flushLimit is how long a run that was ended waits for its reader.
+const flushLimit = time.Second
+
+// ctxAfter is the context's end, unless that is what ended the run.
+func (r *run) ctxAfter() <-chan struct{} {
+	if r.ctx.Err() != nil && r.why != nil {
+		return nil
+	}
+	return r.ctx.Done()
+}

@@ -1,0 +1,95 @@
+package handsel
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/record"
+)
+
+// WriteOutcome replaces path by one JSON object that says how a run ended, so
+// that an agent's own exit status is never taken for a refusal of ours
+// (docs/reference/schemas/outcome.schema.json).
+func WriteOutcome(path string, out *Outcome, err error) error {
+	text, merr := json.MarshalIndent(describe(out, err), "", "  ")
+	if merr != nil {
+		return merr
+	}
+	return home.WriteFile(path, append(text, '\n'))
+}
+
+// outcomeJSON is the object of --outcome.
+type outcomeJSON struct {
+	V         int               `json:"v"`
+	Run       string            `json:"run"`
+	Outcome   string            `json:"outcome"`
+	ExitCode  *int              `json:"exit_code,omitempty"`
+	Signal    int               `json:"signal,omitempty"`
+	EndedBy   int               `json:"ended_by_signal,omitempty"` // a signal to us that ended the run
+	Limit     string            `json:"limit,omitempty"`
+	Engine    string            `json:"engine,omitempty"`
+	Workload  string            `json:"workload,omitempty"`
+	ChildPid  int               `json:"child_pid,omitempty"`
+	WaitedS   float64           `json:"waited_s"`
+	Reason    *Reason           `json:"reason,omitempty"`
+	Survivors []record.Survivor `json:"survivors,omitempty"`
+}
+
+// Reason is why something waits or was refused (C13).
+type Reason = record.Reason
+
+func describe(out *Outcome, err error) outcomeJSON {
+	o := outcomeJSON{
+		V: 1, Run: out.Run, Outcome: out.Outcome.Outcome, Signal: int(out.Signal), EndedBy: int(out.By), Limit: out.Limit,
+		Engine: out.Engine, Workload: out.Workload, ChildPid: out.Child.Pid, WaitedS: out.Waited.Seconds(), Reason: ReasonOf(err),
+	}
+	if out.Child.Pid != 0 && out.Signal == 0 {
+		o.ExitCode = &out.ExitCode
+	}
+	for _, s := range out.Survivors {
+		o.Survivors = append(o.Survivors, record.Survivor{Pid: s.Pid, Comm: s.Comm, Why: s.Why})
+	}
+	return o
+}
+
+// ReasonOf puts an error of a start into the words of C13; nil when there is none.
+func ReasonOf(err error) *Reason {
+	if err == nil {
+		return nil
+	}
+	var refused *Refused
+	var inside *Inside
+	var start *StartError
+	switch {
+	case errors.As(err, &refused):
+		return &Reason{
+			Class: classOf(refused.Code), Code: refused.Code, Message: err.Error(), Until: at(refused.Until),
+			Holders: holdersOf(refused.Holders), Retryable: refused.Retryable(),
+		}
+	case errors.As(err, &inside):
+		return &Reason{Class: "ownership", Code: inside.Code(), Message: err.Error()}
+	case errors.As(err, &start):
+		return &Reason{Class: "config", Code: "not_started", Message: err.Error(), Retryable: start.Kind == NoDescriptors}
+	}
+	return &Reason{Class: "config", Code: "config", Message: err.Error()}
+}
+
+func classOf(code string) string {
+	switch code {
+	case "hold", "drain", "park", "pause":
+		return "hold"
+	case CodeUnsupported:
+		return "config"
+	}
+	return "resource"
+}
+
+// at is a moment as records have it, none for the zero time.
+func at(t time.Time) record.Time {
+	if t.IsZero() {
+		return record.Time{}
+	}
+	return record.At(t)
+}

@@ -1,0 +1,8 @@
+//go:build unix
+
+package handsel
+
+import "syscall"
+
+// passedOn are signals that mean something to the command only.
+var passedOn = []syscall.Signal{syscall.SIGUSR1, syscall.SIGUSR2}

@@ -1,0 +1,230 @@
+package handsel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/proc"
+	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/run"
+)
+
+// recorder keeps a direct run's record: run.json when the agent runs and when
+// it has ended, and its output if that was asked for. A record that cannot be
+// written never stops a run: it is a warning in the outcome (E13).
+type recorder struct {
+	j       *job
+	run     *record.Run
+	writer  *record.Writer
+	outputs map[string]*record.Capture
+	failed  error // why there is no record; told once
+}
+
+func newRecorder(j *job) *recorder {
+	return &recorder{j: j, outputs: map[string]*record.Capture{}}
+}
+
+// open makes the run's directory with what is known so far.
+func (r *recorder) open(state string) error {
+	if r.writer != nil || r.failed != nil {
+		return r.failed
+	}
+	r.run = r.describe()
+	r.run.State = state
+	if r.failed = r.j.home.dir.Ensure(); r.failed == nil {
+		r.writer, r.failed = record.Create(r.j.home.dir, r.run)
+	}
+	if r.failed != nil {
+		r.failed = fmt.Errorf("this run is not recorded: %w", r.failed)
+	}
+	return r.failed
+}
+
+// describe is the record as it is known before the agent runs.
+func (r *recorder) describe() *record.Run {
+	j := r.j
+	me := proc.Self()
+	rec := &record.Run{
+		ID: j.id, Verb: j.verb(), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv), Cwd: j.cwd(),
+		Engine: j.engine, Workload: j.class(), Confinement: "none", UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
+		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: me.Boot,
+	}
+	for i, st := range proc.Ancestors(me.Pid) {
+		if i == record.MaxChain {
+			break
+		}
+		rec.StartedBy = append(rec.StartedBy, record.Process{Pid: st.Pid, Comm: st.Comm})
+	}
+	if j.o.Timeout > 0 || j.o.Idle > 0 {
+		rec.Limits = &record.Limits{TimeoutS: j.o.Timeout.Seconds(), IdleS: j.o.Idle.Seconds()}
+	}
+	if j.lease != nil {
+		rec.WaitedS = record.Seconds(j.lease.Waited())
+		for _, s := range j.lease.Slots() {
+			rec.Pools = append(rec.Pools, record.Pool{Name: s.Pool, Slot: s.Index, Cap: s.Cap})
+		}
+	}
+	return rec
+}
+
+func (j *job) verb() string {
+	if j.gate {
+		return "gate"
+	}
+	return "run"
+}
+
+func (j *job) cwd() string {
+	dir := j.o.Dir
+	if dir == "" {
+		dir = "."
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return dir
+	}
+	return abs
+}
+
+// Output says where one of the agent's outputs is kept.
+func (r *recorder) Output(name string) io.Writer {
+	if !r.j.o.Record || r.open(record.Starting) != nil {
+		return nil
+	}
+	c, err := r.writer.Capture(name, r.j.settings.OutputCap)
+	if err != nil {
+		r.failed = fmt.Errorf("the output is not kept: %w", err)
+		return nil
+	}
+	r.outputs[name] = c
+	return c
+}
+
+// Running records that the agent runs.
+func (r *recorder) Running(now run.Running) error {
+	opened := r.writer != nil
+	if err := r.open(record.Running); err != nil {
+		return err
+	}
+	r.run.State, r.run.StartedAt = record.Running, record.At(now.Started)
+	r.run.Child = &record.Identity{Pid: now.Child.Pid, Ticks: now.Child.Ticks, BootID: now.Child.Boot, PidNS: now.Child.NS}
+	if !opened {
+		return nil
+	}
+	return r.writer.Save(r.run)
+}
+
+// ended records how it ended, or that it was refused. What it returns are
+// warnings.
+func (r *recorder) ended(out *Outcome, err error) []error {
+	var refused *Refused
+	var inside *Inside
+	switch {
+	case errors.As(err, &inside):
+		return nil // refused before it was anything
+	case errors.As(err, &refused):
+		return asWarnings(r.refuse(out, err))
+	case r.writer == nil && r.failed != nil:
+		return nil // said when it happened
+	}
+	if err := r.open(record.Ended); err != nil {
+		return []error{err}
+	}
+	kept := r.close()
+	r.fill(out, err)
+	return append(kept, asWarnings(r.writer.Save(r.run))...)
+}
+
+// close closes the outputs and notes what became of them.
+func (r *recorder) close() (warnings []error) {
+	if len(r.outputs) == 0 {
+		return nil
+	}
+	r.run.Output = &record.Output{}
+	for name, c := range r.outputs {
+		k := c.Close()
+		if name == "stdout" {
+			r.run.Output.StdoutBytes = k.Seen
+		} else {
+			r.run.Output.StderrBytes = k.Seen
+		}
+		r.run.Output.TruncatedBytes += k.Truncated
+		if k.Err != nil {
+			warnings = append(warnings, fmt.Errorf("%s is only kept in part: %w", name, k.Err))
+			r.run.Notes = append(r.run.Notes, name+" is only kept in part: "+k.Err.Error())
+		}
+	}
+	return warnings
+}
+
+// fill puts the outcome into the record.
+func (r *recorder) fill(out *Outcome, err error) {
+	rec := r.run
+	rec.State, rec.Outcome, rec.Signal = record.Ended, out.Outcome.Outcome, int(out.Signal)
+	rec.QueuedAt, rec.AdmittedAt, rec.EndedAt = record.At(out.Queued), at(out.Admitted), record.At(out.Ended)
+	if out.Child.Pid != 0 && out.Signal == 0 && out.Outcome.Outcome != record.Lost {
+		rec.ExitCode = &out.ExitCode
+	}
+	if !out.Started.IsZero() {
+		rec.RanS = record.Seconds(out.Ended.Sub(out.Started))
+	}
+	rec.Reason = r.reason(out, err)
+	for _, s := range append(out.Survivors, out.Kept...) {
+		rec.Survivors = append(rec.Survivors, record.Survivor{Pid: s.Pid, Comm: s.Comm, Why: s.Why})
+	}
+	for _, w := range out.Warnings {
+		rec.Notes = append(rec.Notes, w.Error())
+	}
+}
+
+// reason says why a run did not end by itself.
+func (r *recorder) reason(out *Outcome, err error) *record.Reason {
+	switch {
+	case err != nil:
+		return ReasonOf(err)
+	case out.Limit != "":
+		return &record.Reason{Class: "time", Code: "limit_" + out.Limit, Message: "ended by its " + out.Limit + " limit"}
+	case out.By != 0:
+		return &record.Reason{Class: "time", Code: "ended_by_signal", Message: fmt.Sprintf("handsel was asked to end it by signal %d", int(out.By))}
+	}
+	return nil
+}
+
+// refuse writes the line of a refusal. A home that does not exist stays so.
+func (r *recorder) refuse(out *Outcome, err error) error {
+	j := r.j
+	if !exists(j.home.dir.Path) {
+		return nil
+	}
+	line := &record.Refusal{
+		ID: j.id, At: record.At(machine.Now()), Outcome: record.Refused, Verb: j.verb(), Reason: *ReasonOf(err),
+		WaitedS: record.Seconds(out.Ended.Sub(out.Queued)), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv),
+		Engine: j.engine, Workload: j.class(), Pools: j.poolNames(), Author: j.o.Author, Labels: j.o.Labels,
+	}
+	return record.Refuse(j.home.dir, line)
+}
+
+func (j *job) poolNames() []string {
+	a := asker{start: Start{Pools: j.o.Pools, Only: j.gate, Workload: j.o.Workload, Engine: j.engine}}
+	return a.names()
+}
+
+func asWarnings(err error) []error {
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+func holdersOf(all []lease.Holder) []record.Holder {
+	var hs []record.Holder
+	for _, h := range all {
+		hs = append(hs, record.Holder{Pool: h.Pool, Slot: h.Index, Pid: h.Pid, Child: h.Child, Run: h.Run})
+	}
+	return hs
+}

@@ -1,0 +1,256 @@
+package handsel
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/handsel/handsel/internal/config"
+	"github.com/handsel/handsel/internal/engine"
+	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/nest"
+	"github.com/handsel/handsel/internal/proc"
+	"github.com/handsel/handsel/internal/record"
+
+	"github.com/handsel/handsel/internal/run"
+)
+
+// Options say how Run and Gate start a command. The zero value runs a heavy
+// agent with the null device for stdio, waiting as long as is configured.
+type Options struct {
+	Engine   string   // declared engine; empty: recognised from the command
+	Workload string   // Heavy (the default) or Light
+	Pools    []string // named pools besides those of an agent
+	Profile  string   // a profile named a seat may start agents itself (S24)
+	Priority int
+
+	Wait    *time.Duration // longest wait for admission; nil: the configured one
+	Timeout time.Duration  // in total, waiting included; 0: none
+	Idle    time.Duration  // without output; 0: none; implies Record
+
+	Dir    string
+	Env    []string // nil: this process's environment
+	Stdin  *os.File // nil: the null device; likewise for the others
+	Stdout *os.File
+	Stderr *os.File
+	KeepFD []int // descriptors passed on under the same number
+
+	Record       bool // keep the output in the run's directory
+	LeaveDaemons bool // keep descendants that made their own session
+
+	Author string
+	Labels map[string]string
+
+	// Subreaper makes this process adopt what the run leaves behind, so that
+	// all of it is found and ended. From then on every child of this process
+	// must be started by this package (C2).
+	Subreaper bool
+
+	// Signals are passed to the run: the first SIGHUP, SIGINT, SIGQUIT or
+	// SIGTERM ends it gracefully, the second at once.
+	Signals <-chan os.Signal
+
+	// OnWait is told when the wait begins and when its reason changes,
+	// OnAdmitted when it is over and the command is about to start.
+	OnWait     func(Waiting)
+	OnAdmitted func()
+
+	grace time.Duration
+}
+
+// Outcome is how a run ended.
+type Outcome struct {
+	run.Outcome
+	Run      string // the run's id
+	Engine   string
+	Workload string
+	Pools    []string
+	Waited   time.Duration
+}
+
+// Run starts an agent when it is admitted, supervises it, ends all of its tree,
+// and gives its slots back (S19 to S23). The outcome is never nil. The error is
+// nil whenever the agent ran, however it ended.
+func (h *Home) Run(ctx context.Context, argv []string, o Options) (*Outcome, error) {
+	return h.start(ctx, argv, o, false)
+}
+
+// Gate runs a heavy command, not an agent, counted against the named pools and
+// no other. It is allowed inside agents (S1).
+func (h *Home) Gate(ctx context.Context, pools, argv []string, o Options) (*Outcome, error) {
+	o.Pools = pools
+	return h.start(ctx, argv, o, true)
+}
+
+// job is one run as the rooms below see it.
+type job struct {
+	home     *Home
+	argv     []string
+	o        Options
+	gate     bool
+	id       string
+	engine   string
+	settings *config.Settings
+
+	lease *Lease
+	rec   *recorder
+}
+
+func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
+	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID()}
+	if err := j.resolve(); err != nil {
+		return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
+	}
+	if o.Subreaper && !gate {
+		if err := nest.Mark(j.depth()); err != nil {
+			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
+		}
+	}
+	j.rec = newRecorder(j)
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
+	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class()}
+	if j.lease != nil {
+		end.Waited = j.lease.Waited()
+	}
+	end.Warnings = append(end.Warnings, j.rec.ended(end, err)...)
+	return end, err
+}
+
+// resolve decides everything that is refused before anything is waited for.
+func (j *job) resolve() (err error) {
+	if j.settings, err = j.home.settings(); err != nil {
+		return err
+	}
+	if j.engine, err = canonicalEngine(j.o.Engine, j.argv); err != nil {
+		return err
+	}
+	switch j.o.Workload {
+	case "":
+		j.o.Workload = Heavy
+	case Heavy:
+	case Light:
+		return &Unconfined{Argv0: filepath.Base(first(j.argv))}
+	default:
+		return &BadOption{"workload", j.o.Workload, `it must be "heavy" or "light"`}
+	}
+	for _, p := range j.o.Pools {
+		if !engine.Valid(p) {
+			return &BadOption{"pool", p, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
+		}
+	}
+	return nil
+}
+
+func first(argv []string) string {
+	if len(argv) == 0 {
+		return ""
+	}
+	return argv[0]
+}
+
+func (j *job) class() string {
+	if j.gate {
+		return lease.GateWorkload
+	}
+	return j.o.Workload
+}
+
+func (j *job) depth() int { return nest.ChildDepth(slices.Contains(j.settings.Seats, j.o.Profile)) }
+
+// nested refuses a start from inside an agent (S26). A gate is refused only
+// when its command is an engine.
+func (j *job) nested() error {
+	if j.gate && j.engine == "" {
+		return j.gateOrder()
+	}
+	return nest.Check()
+}
+
+// gateOrder refuses a gate inside a gate that could wait for itself (S13).
+func (j *job) gateOrder() error {
+	above := map[int]bool{}
+	for _, st := range proc.Ancestors(os.Getpid()) {
+		above[st.Pid] = true
+	}
+	outer, err := lease.Above(j.home.places(j.settings).Leases, func(pid int) bool { return above[pid] })
+	if err != nil || len(outer) == 0 {
+		return nil // what cannot be counted here is refused by admission, with its reason
+	}
+	last := outer[len(outer)-1]
+	for _, p := range j.o.Pools {
+		if p <= last {
+			return &GateOrder{Pool: p, Outer: last}
+		}
+	}
+	return nil
+}
+
+func (j *job) admit(ctx context.Context) (run.Lease, error) {
+	s := Start{
+		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: -1, Priority: j.o.Priority,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait,
+	}
+	if j.o.Wait != nil {
+		s.Wait = *j.o.Wait
+	}
+	l, err := j.home.Acquire(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	j.lease = l
+	if j.o.OnAdmitted != nil {
+		j.o.OnAdmitted()
+	}
+	return l, j.prepare()
+}
+
+// prepare makes the lock files that a gate inside this agent may need, for an
+// agent whose sandbox keeps it from making them (S1).
+func (j *job) prepare() error {
+	if j.gate {
+		return nil
+	}
+	var pools []lease.Pool
+	for name := range j.settings.Caps {
+		if _, builtin := engine.Canonical(name); builtin || name == poolAll || name == poolHeavy {
+			continue
+		}
+		n, _ := j.settings.Cap(name)
+		pools = append(pools, lease.Pool{Name: name, Cap: n})
+	}
+	return lease.Prepare(j.home.places(j.settings), pools)
+}
+
+func (j *job) spec() run.Spec {
+	env := j.o.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	return run.Spec{
+		Argv: j.argv, Dir: j.o.Dir, Env: env, Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr,
+		Record: j.o.Record, Timeout: j.o.Timeout, Idle: j.o.Idle, LeaveDaemons: j.o.LeaveDaemons, KeepFDs: j.o.KeepFD,
+		RunID: j.id, Depth: j.depth(), Gate: j.gate, Subreaper: j.o.Subreaper, Signals: j.o.Signals, Grace: j.o.grace, Kill: j.o.grace,
+	}
+}
+
+// passOver tells the ending which descendants are owners in their own right: a
+// recorded holder of a lease is, with all below it, unless it is a gate, which
+// ends with its agent (S21a).
+func (j *job) passOver() func(int, proc.ID) bool {
+	var owners map[int]uint64
+	return func(pid int, id proc.ID) bool {
+		if owners == nil {
+			owners = map[int]uint64{}
+			taken, _ := lease.Taken(j.home.places(j.settings).Leases) // what cannot be read owns nothing
+			for _, h := range taken {
+				if h.Workload != lease.GateWorkload && h.Pid != os.Getpid() {
+					owners[h.Pid] = h.Ticks
+				}
+			}
+		}
+		ticks, ok := owners[pid]
+		return ok && (ticks == 0 || ticks == id.Ticks)
+	}
+}

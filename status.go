@@ -1,0 +1,38 @@
+package handsel
+
+import (
+	"context"
+	"sort"
+
+	"github.com/handsel/handsel/internal/config"
+	"github.com/handsel/handsel/internal/status"
+)
+
+// Snapshot is one look at pools, slots and the line.
+type Snapshot = status.Snapshot
+
+// Status takes a look. It changes and creates nothing and answers in under two
+// seconds; what could not be read is in Problems (S28).
+func (h *Home) Status(ctx context.Context) *Snapshot {
+	env := h.configEnv()
+	s, problems := config.LoadLenient(env)
+	at := h.places(s)
+	snap := status.Look(ctx, status.Places{Leases: at.Leases, Waiting: at.Waiting}, h.dir.Path, h.dir.From, capsOf(s))
+	for _, p := range problems {
+		snap.Problems = append(snap.Problems, p.Error())
+	}
+	return snap
+}
+
+// capsOf lists the caps in force, by pool.
+func capsOf(s *config.Settings) []status.Cap {
+	var caps []status.Cap
+	for pool := range s.Caps {
+		n, from := s.Cap(pool)
+		if n > 0 {
+			caps = append(caps, status.Cap{Pool: pool, Cap: n, From: from})
+		}
+	}
+	sort.Slice(caps, func(i, j int) bool { return caps[i].Pool < caps[j].Pool })
+	return caps
+}
