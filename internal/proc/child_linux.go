@@ -175,7 +175,9 @@ func ReapAdopted() {
 			return
 		}
 		if _, ours := children.live[next.pid]; ours {
-			reapAround()
+			if !onlyChild(next.pid) {
+				reapAround()
+			}
 			return
 		}
 		if _, err := waitFor(unix.P_PID, next.pid, unix.WEXITED|unix.WNOHANG); err != nil {

@@ -20,6 +20,7 @@ type Child struct {
 	Path    string // the file that was executed
 	Session Session
 	run     string
+	born    uint64 // its start in ticks; 0 = could not be read
 
 	exited chan struct{} // closed once status is set
 	stops  chan syscall.Signal
@@ -65,6 +66,9 @@ func Start(spec Spec) (*Child, error) {
 			_ = spec.Terminal.Take() // the child may have got as far as taking it
 		}
 		return nil, explain(err, path, spec.Dir)
+	}
+	if st, err := ReadStat(c.Pid); err == nil {
+		c.born = st.Ticks
 	}
 	go c.watch()
 	return c, nil

@@ -289,7 +289,7 @@ func TestWeirdNumbersAreNeverSignalled(t *testing.T) {
 	self := Self()
 	parent, err := ReadStat(os.Getppid())
 	if err != nil {
-		t.Fatal(err)
+		t.Skipf("no parent to name: %v", err) // init of a pid namespace
 	}
 	group, _ := ReadStat(unix.Getpgrp())
 	claims := map[string]Claim{

@@ -20,7 +20,7 @@ import (
 // has been signalled then all the same.
 func (e Ending) End() (Report, error) {
 	tr := &tree{
-		child: e.Child, run: e.Run, adopting: e.Adopting, leaveDaemons: e.LeaveDaemons, passOver: e.PassOver,
+		child: e.Child, born: e.Child.born, run: e.Run, adopting: e.Adopting, leaveDaemons: e.LeaveDaemons, passOver: e.PassOver,
 		known: map[int]uint64{}, spare: map[int]bool{os.Getpid(): true},
 	}
 	if e.Adopting && e.Child.Ended() && len(liveChildren()) == 1 && onlyChild(e.Child.Pid) {
@@ -290,9 +290,12 @@ func keptList(kept []Stat) []Survivor {
 // identity, the group while the child lives, strays by the marker in the
 // environment they started with. A child that is gone is no error.
 func EndOrphan(o Orphan) (Report, error) {
-	tr := &tree{run: o.Run, passOver: o.PassOver, known: map[int]uint64{}, spare: map[int]bool{os.Getpid(): true}}
+	tr := &tree{run: o.Run, born: o.Child.Ticks, passOver: o.PassOver, known: map[int]uint64{}, spare: map[int]bool{os.Getpid(): true}}
 	for _, up := range Ancestors(os.Getpid()) {
 		tr.spare[up.Pid] = true
+	}
+	if o.Child.Boot != "" && o.Child.Boot != Self().Boot {
+		return Report{LeaderGone: true}, nil // nothing of another boot is alive
 	}
 	switch Judge(o.Child) {
 	case Unverifiable:
@@ -304,7 +307,7 @@ func EndOrphan(o Orphan) (Report, error) {
 		st, err := ReadStat(o.Child.Pid)
 		// Judged again with the start just read, so that both mean one process.
 		if err == nil && Judge(o.Child) == Alive {
-			tr.root = st
+			tr.root, tr.born = st, st.Ticks
 		}
 	}
 	if tr.root.Pid == 0 && o.Run == "" {

@@ -300,9 +300,8 @@ func init() {
 		// Drop to a user with no processes to spare.
 		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: 1, Max: 1})
 		if os.Getuid() == 0 {
-			if err := syscall.Setuid(61234); err != nil {
-				fmt.Println(err)
-			}
+			// In a user namespace without that user the limit binds as it is.
+			_ = syscall.Setuid(61234)
 		}
 		start := time.Now()
 		_, err := Start(Spec{Argv: []string{"/bin/true"}, Env: []string{}})
@@ -431,6 +430,7 @@ func tinyPids() {
 		others = append(others, bystander(), bystander())
 		<-ended
 		if i%15 == 0 { // until somebody else has the number
+			ReapAdopted() // a zombie of the group would keep it from being given away
 			for range 150 {
 				o := bystander()
 				others = append(others, o)
@@ -481,7 +481,7 @@ func TestReusedNumberIsNeverSignalled(t *testing.T) {
 	switch {
 	case strings.HasPrefix(line, "unshare:"), strings.HasPrefix(line, "skip:"):
 		t.Skipf("no pid namespace with few numbers here: %s", line)
-	case !strings.HasPrefix(line, "ok, ") || strings.Contains(line, " 0 times"):
+	case !strings.HasPrefix(line, "ok, ") || strings.Contains(line, " 0 times") || strings.Contains(line, "own 0 "):
 		t.Errorf("%s", line)
 	default:
 		t.Log(line)

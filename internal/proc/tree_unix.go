@@ -44,6 +44,7 @@ type tree struct {
 	leaveDaemons bool
 	passOver     func(pid int, id ID) bool
 
+	born  uint64         // start of the tree's first process; 0 = not known
 	known map[int]uint64 // pid to ticks of everything found so far
 	spare map[int]bool   // never ended: we, and for an orphan our ancestors
 }
@@ -70,6 +71,11 @@ func (tr *tree) look(t table) (living, kept []Stat) {
 	visit = func(pid int, passed bool) {
 		st, there := t[pid]
 		if !there || seen[pid] || tr.spare[pid] || pid <= 1 {
+			return
+		}
+		// Nothing below a process is older than it. Whatever else went wrong,
+		// what ran before the run is not touched.
+		if st.Ticks < tr.born {
 			return
 		}
 		seen[pid] = true

@@ -267,8 +267,7 @@ func rawNumber(f *os.File) (fd uintptr) {
 	return fd
 }
 
-// stop ends the keyboard and the resizing, and gives the caller's terminal its
-// modes back. Safe to repeat.
+// stop ends the keyboard and the resizing. Safe to repeat.
 func (t *tty) stop() {
 	t.once.Do(func() {
 		signal.Stop(t.signals)
@@ -276,18 +275,26 @@ func (t *tty) stop() {
 		t.quit.set()
 		_ = t.master.SetWriteDeadline(time.Unix(1, 0))
 		t.done.Wait()
-		if t.found != nil {
-			if group, err := unix.IoctlGetInt(int(t.keyboard.Fd()), unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
-				_ = unix.IoctlSetTermios(int(t.keyboard.Fd()), setTermios, t.found)
-			}
-		}
 	})
+}
+
+// restore gives the caller's terminal its modes back. It comes after the last
+// byte: what the inner terminal has made of a line end must not be made so again.
+func (t *tty) restore() {
+	if t.found == nil {
+		return
+	}
+	fd := int(t.keyboard.Fd())
+	if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err == nil && group == unix.Getpgrp() {
+		_ = unix.IoctlSetTermios(fd, setTermios, t.found)
+	}
 }
 
 func (t *tty) close() {
 	if t.quit != nil {
 		t.stop()
 		t.quit.close()
+		t.restore()
 	}
 	t.master.Close()
 	if t.slave != nil {

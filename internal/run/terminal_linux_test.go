@@ -325,7 +325,7 @@ func TestClosedTerminalEndsTheTree(t *testing.T) {
 	}
 }
 
-// TestCtrlCReachesASharedGroupOnce and the end follows: C037.
+// TestCtrlCInAPipelineEndsTheTree: C037.
 func TestCtrlCInAPipelineEndsTheTree(t *testing.T) {
 	tok := token(t)
 	c := shellOn(t)
@@ -334,6 +334,34 @@ func TestCtrlCInAPipelineEndsTheTree(t *testing.T) {
 	until(t, "both sleeps", func() bool { return len(alive(t, tok)) >= 3 })
 	c.key("\x03")
 	c.sees(`> `)
+	until(t, "nothing is left", func() bool { return len(alive(t, tok)) == 0 })
+}
+
+// TestKeysAreOursWhenTheAgentIsGone: what it left is still being ended, and
+// two Ctrl-C cut that short (S22).
+func TestKeysAreOursWhenTheAgentIsGone(t *testing.T) {
+	tok := token(t)
+	file := filepath.Join(t.TempDir(), "outcome")
+	c := sit(t, []string{"STUB_GRACE=60s", "STUB_OUTCOME=" + file}, strings.Fields(bash)...)
+	c.sees(`> `)
+	c.key("$AGENT sh -c '(trap \"\" TERM INT; echo up; sleep " + tok + "; sleep " + tok + ") & sleep 0.1; exit 0'\n")
+	c.sees(`up\r\n`)
+	until(t, "we have the terminal", func() bool {
+		for _, pid := range alive(t, tok) {
+			if st, err := proc.ReadStat(pid); err == nil && st.Comm == "sleep" && st.Tpgid > 0 && st.Tpgid != st.Pgrp {
+				return true
+			}
+		}
+		return false
+	})
+	until(t, "an outcome", func() bool {
+		c.key("\x03") // two in the same instant are one to the kernel
+		_, err := os.Stat(file)
+		return err == nil
+	})
+	if out := outcomeAt(t, file); out.Outcome != Exited || out.By != unix.SIGINT {
+		t.Errorf("%+v", out)
+	}
 	until(t, "nothing is left", func() bool { return len(alive(t, tok)) == 0 })
 }
 
