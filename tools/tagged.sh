@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Prints the packages that have a test file only a build with the given tag
+# compiles, or of whose tests the given word makes more: tools/tagged.sh TAG,
+# tools/tagged.sh -w WORD.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ "$1" = -w ]; then
+  pattern="\\b$2\\b"
+else
+  pattern="^//go:build .*\\b$1\\b"
+fi
+{ grep -rlE --include='*_test.go' --exclude-dir=node_modules --exclude-dir=.git -- "$pattern" . || true; } |
+  xargs -r -n1 dirname | sort -u
