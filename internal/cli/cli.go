@@ -7,7 +7,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -35,6 +34,18 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"gate": (*app).gateCommand,
 
 	"status": (*app).statusCommand,
+
+	"runs":   (*app).runsCommand,
+	"show":   (*app).showCommand,
+	"wait":   (*app).waitCommand,
+	"cancel": (*app).cancelCommand,
+
+	"doctor": (*app).doctorCommand,
+	"gc":     (*app).gcCommand,
+	"config": (*app).configCommand,
+
+	"version":    (*app).versionCommand,
+	"completion": (*app).completionCommand,
 }
 
 // Main runs the command line args and returns its exit status.
@@ -42,7 +53,7 @@ func Main(args []string, stdio Stdio) int {
 	a := &app{Stdio: stdio}
 	root := a.root(args)
 	root.SetArgs(args)
-	return a.end(root.Execute())
+	return a.end(root.ExecuteC())
 }
 
 func (a *app) root(args []string) *cobra.Command {
@@ -81,27 +92,6 @@ func (a *app) open() (*handsel.Home, error) {
 	h, err := handsel.Open()
 	a.home = h
 	return h, err
-}
-
-// end says what went wrong, in one line, and returns the status.
-func (a *app) end(err error) int {
-	if err == nil {
-		return statusOK
-	}
-	if text := err.Error(); text != "" {
-		a.say("%s%s", prefix(err), oneLine(text))
-	}
-	return exitStatus(err)
-}
-
-// prefix tells a refusal, where nothing ran, from a failure.
-func prefix(err error) string {
-	var refused *handsel.Refused
-	var inside *handsel.Inside
-	if errors.As(err, &refused) || errors.As(err, &inside) {
-		return "refused: "
-	}
-	return ""
 }
 
 // say writes one line to stderr.

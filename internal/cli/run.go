@@ -252,7 +252,7 @@ func (a *app) status(out *handsel.Outcome, err error) (int, syscall.Signal) {
 		a.say("%s", limitText(out))
 		return statusTimeout, 0
 	case err != nil:
-		return a.end(err), 0
+		return a.end(nil, err), 0
 	}
 	return out.ExitCode, 0
 }

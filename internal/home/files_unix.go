@@ -250,7 +250,7 @@ func createAt(at int, name, path string, mode uint32, more ...int) (int, error) 
 	}
 	if err := unix.Fchmod(fd, mode); err != nil {
 		unix.Close(fd)
-		unix.Unlinkat(at, name, 0)
+		_ = unix.Unlinkat(at, name, 0)
 		return -1, &Unusable{Path: path, Err: err}
 	}
 	return fd, nil
@@ -287,7 +287,7 @@ func writeAt(at int, dir, name, path string, data []byte, mode uint32, sync bool
 		err = unix.Renameat(at, temp, at, target)
 	}
 	if err != nil {
-		unix.Unlinkat(at, temp, 0)
+		_ = unix.Unlinkat(at, temp, 0)
 		return &Unusable{Path: path, Err: err}
 	}
 	if sync {

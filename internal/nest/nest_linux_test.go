@@ -246,10 +246,9 @@ func TestMarkNamesTheLeader(t *testing.T) {
 			t.Errorf("after Mark(%d) the name is %q, want %q", tt.depth, comm(), tt.want)
 		}
 	}
-	if err := judge(os.Getpid(), ""); err != nil && errors.As(err, new(*Inside)) {
-		if in := err.(*Inside); in.Pid == os.Getpid() {
-			t.Error("a supervisor is inside by its own mark")
-		}
+	var in *Inside
+	if errors.As(judge(os.Getpid(), ""), &in) && in.Pid == os.Getpid() {
+		t.Error("a supervisor is inside by its own mark")
 	}
 }
 

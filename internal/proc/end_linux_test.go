@@ -78,7 +78,7 @@ func shell(t *testing.T, body string, change func(*Spec)) *Child {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil && err != io.EOF || !strings.HasPrefix(line, "ready") {
+	if err != nil && !errors.Is(err, io.EOF) || !strings.HasPrefix(line, "ready") {
 		t.Fatalf("stub said %q, %v", line, err)
 	}
 	return c

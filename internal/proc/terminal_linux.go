@@ -28,7 +28,7 @@ func withoutTTOU(f func() error) error {
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before); err != nil {
 		return fmt.Errorf("block SIGTTOU: %w", err)
 	}
-	defer unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
 	return f()
 }
 

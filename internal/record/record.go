@@ -276,7 +276,7 @@ func Create(d home.Dir, r *Run) (*Writer, error) {
 	defer dir.Close()
 	if err := write(dir, r); err != nil {
 		dir.Close()
-		day.Remove(r.ID) // no directory without a record
+		_ = day.Remove(r.ID) // no directory without a record
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	return &Writer{home: d, date: date, id: r.ID}, nil

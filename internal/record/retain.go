@@ -109,7 +109,7 @@ func Remove(d home.Dir, o Old) error {
 		return fmt.Errorf("remove %s: %w", o.Path, err)
 	}
 	if runs, err := d.Open(runsDir); err == nil {
-		runs.Remove(o.date) // refuses by itself while something is in it
+		_ = runs.Remove(o.date) // refuses by itself while something is in it
 		runs.Close()
 	}
 	return nil

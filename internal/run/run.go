@@ -157,7 +157,7 @@ var ErrNoIdentity = errors.New("the child's start time cannot be read, so its sl
 // nil whenever the agent ran and its tree could be looked after; otherwise it
 // says why nothing ran, or what could not be done.
 func Agent(ctx context.Context, spec Spec, deps Deps) (*Outcome, error) {
-	r := begin(ctx, spec, deps)
+	r := begin(spec, deps)
 	defer r.close()
 
 	if err := r.nested(); err != nil {
@@ -166,7 +166,7 @@ func Agent(ctx context.Context, spec Spec, deps Deps) (*Outcome, error) {
 	if err := r.ready(); err != nil {
 		return r.say(NotStarted, err)
 	}
-	if err := r.admit(); err != nil {
+	if err := r.admit(ctx); err != nil {
 		return r.say(Refused, err)
 	}
 	if r.why == nil {
@@ -175,27 +175,26 @@ func Agent(ctx context.Context, spec Spec, deps Deps) (*Outcome, error) {
 		}
 		failpoint.Hit("run.spawned")
 		if err := r.identify(); err != nil {
-			return r.undo(err)
+			return r.undo(ctx, err)
 		}
 		failpoint.Hit("run.identified")
 		if err := r.recordChild(); err != nil {
-			return r.undo(err)
+			return r.undo(ctx, err)
 		}
 		r.record()
 		failpoint.Hit("run.recorded")
-		r.stream()
+		r.stream(ctx)
 		r.endTree()
 		failpoint.Hit("run.ended")
 	}
 	err := r.release()
 	failpoint.Hit("run.released")
-	r.flush()
+	r.flush(ctx)
 	return r.finish(err)
 }
 
 // run is one run under way. It belongs to the goroutine in Agent.
 type run struct {
-	ctx  context.Context
 	spec Spec
 	deps Deps
 	out  *Outcome
@@ -222,8 +221,8 @@ type why struct {
 	err    error
 }
 
-func begin(ctx context.Context, spec Spec, deps Deps) *run {
-	r := &run{ctx: ctx, spec: spec, deps: deps, out: &Outcome{Queued: machine.Now()}}
+func begin(spec Spec, deps Deps) *run {
+	r := &run{spec: spec, deps: deps, out: &Outcome{Queued: machine.Now()}}
 	if spec.Timeout > 0 {
 		r.total = time.NewTimer(spec.Timeout)
 		r.onClose(func() { r.total.Stop() })
@@ -278,24 +277,24 @@ type admitted struct {
 
 // admit waits for the right to run. A signal, the total limit or the context
 // ends the wait; r.why tells which, and nothing is held then.
-func (r *run) admit() error {
+func (r *run) admit(ctx context.Context) error {
 	if r.deps.Admit == nil {
 		r.out.Admitted = machine.Now()
 		return nil
 	}
-	ctx, cancel := context.WithCancel(r.ctx)
+	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answer := make(chan admitted, 1)
 	go func() {
-		lease, err := r.deps.Admit(ctx)
+		lease, err := r.deps.Admit(waiting)
 		answer <- admitted{lease, err}
 	}()
 	for {
 		select {
 		case a := <-answer:
 			r.lease, r.out.Admitted = a.lease, machine.Now()
-			if r.ctx.Err() != nil {
-				r.why = &why{word: Cancelled, err: r.ctx.Err()}
+			if ctx.Err() != nil {
+				r.why = &why{word: Cancelled, err: ctx.Err()}
 				return nil
 			}
 			return a.err
@@ -449,14 +448,14 @@ func (r *run) recordChild() error {
 }
 
 // undo takes back a run that was started and then refused (S12).
-func (r *run) undo(err error) (*Outcome, error) {
+func (r *run) undo(ctx context.Context, err error) (*Outcome, error) {
 	r.undoing = true
 	if r.pipes != nil {
 		r.pipes.start()
 	}
 	r.endTree()
 	err = errors.Join(err, r.release())
-	r.flush()
+	r.flush(ctx)
 	out, _ := r.finish(nil)
 	out.Outcome = Refused
 	return out, err

@@ -541,7 +541,7 @@ func TestUserSignalsArePassedOn(t *testing.T) {
 
 // TestUnendedChildKeepsItsSlots: S12, D1. All are kept by record, or all by lock.
 func TestUnendedChildKeepsItsSlots(t *testing.T) {
-	r := begin(context.Background(), Spec{}, Deps{})
+	r := begin(Spec{}, Deps{})
 	was := len(unreleased.leases)
 	for _, keep := range []error{nil, errors.New("record incomplete")} {
 		lease := &fakeLease{keep: keep}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,7 +12,7 @@ import (
 
 // stream is the run itself: it lasts until the child has ended, or until
 // something says that it must (r.why).
-func (r *run) stream() {
+func (r *run) stream(ctx context.Context) {
 	var broken <-chan error
 	if r.pipes != nil {
 		r.pipes.start()
@@ -27,9 +28,9 @@ func (r *run) stream() {
 			return
 		case sig := <-r.spec.Signals:
 			r.signalled(sig)
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			r.asked++
-			r.why = &why{word: Cancelled, err: r.ctx.Err()}
+			r.why = &why{word: Cancelled, err: ctx.Err()}
 		case <-r.timeUp():
 			r.why = &why{word: TimedOut, limit: LimitTotal}
 		case <-idle.C():
@@ -169,7 +170,7 @@ func (r *run) resume() {
 // flush brings the rest of the output to the caller. The slots are free by
 // now, so that a reader who takes his time holds up nobody. After an ordinary
 // end he may take as long as he likes, until a signal; otherwise flushLimit.
-func (r *run) flush() {
+func (r *run) flush(ctx context.Context) {
 	if r.pipes == nil {
 		return
 	}
@@ -186,7 +187,7 @@ func (r *run) flush() {
 		case <-limit:
 			r.pipes.abort()
 			limit = nil
-		case <-r.ctxAfter():
+		case <-r.after(ctx):
 			r.pipes.abort()
 			<-r.pipes.drained
 			return
@@ -202,10 +203,10 @@ func (r *run) flush() {
 // flushLimit is how long a run that was ended waits for its reader.
 const flushLimit = time.Second
 
-// ctxAfter is the context's end, unless that is what ended the run.
-func (r *run) ctxAfter() <-chan struct{} {
-	if r.ctx.Err() != nil && r.why != nil {
+// after is the context's end, unless that is what ended the run.
+func (r *run) after(ctx context.Context) <-chan struct{} {
+	if ctx.Err() != nil && r.why != nil {
 		return nil
 	}
-	return r.ctx.Done()
+	return ctx.Done()
 }
