@@ -41,6 +41,8 @@ type Start struct {
 	// OnWait is told when the wait begins and when its reason changes. It must
 	// not block.
 	OnWait func(Waiting)
+
+	settings *config.Settings // read a moment ago; nil: to be read
 }
 
 // Lease is the right to run one agent. It must be released.
@@ -51,9 +53,12 @@ type Lease = lease.Lease
 // is over, *BadConfig when the configuration cannot be read: nothing starts
 // uncounted.
 func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
-	first, err := h.settings()
-	if err != nil {
-		return nil, err
+	first := s.settings
+	if first == nil {
+		var err error
+		if first, err = h.settings(); err != nil {
+			return nil, err
+		}
 	}
 	if s.Wait < 0 {
 		s.Wait = first.Wait

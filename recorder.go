@@ -54,7 +54,7 @@ func (r *recorder) describe() *record.Run {
 		Engine: j.engine, Workload: j.class(), Confinement: "none", UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: me.Boot,
 	}
-	for i, st := range proc.Ancestors(me.Pid) {
+	for i, st := range proc.Lineage() {
 		if i == record.MaxChain {
 			break
 		}
@@ -137,7 +137,7 @@ func (r *recorder) ended(out *Outcome, err error) []error {
 	}
 	kept := r.close()
 	r.fill(out, err)
-	return append(kept, asWarnings(r.writer.Save(r.run))...)
+	return append(kept, asWarnings(errors.Join(r.writer.Save(r.run), r.writer.Close()))...)
 }
 
 // close closes the outputs and notes what became of them.

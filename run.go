@@ -190,7 +190,7 @@ func (j *job) gateOrder() error {
 func (j *job) admit(ctx context.Context) (run.Lease, error) {
 	s := Start{
 		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: -1, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, settings: j.settings,
 	}
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait

@@ -8,6 +8,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"github.com/handsel/handsel/internal/cli"
 )
@@ -16,6 +17,9 @@ import (
 var version = "devel"
 
 func main() {
+	// One run is one child and a few events: more processors only make the
+	// runtime start threads and pass work around between them.
+	runtime.GOMAXPROCS(1)
 	cli.Version = version
 	os.Exit(cli.Main(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

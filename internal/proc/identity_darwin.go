@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/handsel/handsel/internal/machine"
 	"golang.org/x/sys/unix"
@@ -45,8 +46,10 @@ func stateLetter(s int8) byte {
 	}
 }
 
-// Self is this process.
-func Self() ID {
+// Self is this process. It is looked at once.
+var Self = sync.OnceValue(lookAtSelf)
+
+func lookAtSelf() ID {
 	id, err := Identify(os.Getpid())
 	if err != nil {
 		return ID{Pid: os.Getpid(), Boot: machine.BootID()}

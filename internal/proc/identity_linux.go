@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/handsel/handsel/internal/machine"
 	"golang.org/x/sys/unix"
@@ -71,8 +72,10 @@ func ParseStat(text []byte) (Stat, error) {
 
 func clip(text []byte) []byte { return text[:min(len(text), 80)] }
 
-// Self is this process.
-func Self() ID {
+// Self is this process. It is looked at once.
+var Self = sync.OnceValue(lookAtSelf)
+
+func lookAtSelf() ID {
 	id, err := Identify(os.Getpid())
 	if err != nil {
 		// Without a process table there is no start to name; the pid still helps a person.

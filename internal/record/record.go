@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -242,13 +243,21 @@ const (
 // as its fields are known here, and must not be rewritten (C12).
 var ErrNewer = errors.New("the record was written by a newer version")
 
-// Writer keeps one run's record up to date. It holds no descriptor. Its methods
-// are for one goroutine at a time.
+// Writer keeps one run's record up to date. Its methods are for one goroutine
+// at a time.
 type Writer struct {
 	home home.Dir
 	date string
 	id   string
+	file *os.File // run.json, while it is still the file that Create made
 }
+
+// space is what Create reserves for a record. As long as it fits, it is
+// replaced in place by one write of the whole space: making a second file and
+// renaming it would cost more than all else that a record does, and can fail
+// on a disk that was filled since. A reader that catches the write in the
+// middle reads again.
+const space = 4096
 
 // Create makes the run's directory and writes its first record. An empty ID is
 // given one. An error leaves the decision to the caller; the run itself needs
@@ -274,12 +283,51 @@ func Create(d home.Dir, r *Run) (*Writer, error) {
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	defer dir.Close()
-	if err := write(dir, r); err != nil {
-		dir.Close()
+	w := &Writer{home: d, date: date, id: r.ID}
+	if err := w.begin(dir, r); err != nil {
+		_ = w.Close()
+		_ = dir.Remove(runFile)
 		_ = day.Remove(r.ID) // no directory without a record
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
-	return &Writer{home: d, date: date, id: r.ID}, nil
+	return w, nil
+}
+
+// begin writes the first record. It is whole as soon as it is not empty.
+func (w *Writer) begin(dir *home.Folder, r *Run) (err error) {
+	data, err := encode(r)
+	if err != nil {
+		return err
+	}
+	if len(data) > space {
+		return dir.WriteFile(runFile, data)
+	}
+	if w.file, err = dir.Create(runFile); err != nil {
+		return err
+	}
+	return w.overwrite(data)
+}
+
+// overwrite replaces the record in place, by one pwrite(2) of the same length
+// each time.
+func (w *Writer) overwrite(data []byte) error {
+	padded := make([]byte, space)
+	for i := copy(padded, data); i < space; i++ {
+		padded[i] = ' '
+	}
+	padded[space-1] = '\n'
+	_, err := w.file.WriteAt(padded, 0)
+	return err
+}
+
+// Close lets go of the record. It is safe to call again.
+func (w *Writer) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file = nil
+	return err
 }
 
 // Reopen is a Writer for a run that is on disk, for whoever finds out how it
@@ -301,15 +349,29 @@ func (w *Writer) Save(r *Run) error {
 	if r.ID != w.id {
 		return fmt.Errorf("record %s: given the record of %q", w.id, r.ID)
 	}
-	dir, err := w.home.Open(runsDir, w.date, w.id)
+	data, err := encode(r)
+	if err == nil {
+		err = w.replace(data)
+	}
 	if err != nil {
 		return fmt.Errorf("record %s: %w", w.id, err)
 	}
-	defer dir.Close()
-	if err := write(dir, r); err != nil {
-		return fmt.Errorf("record %s: %w", w.id, err)
-	}
 	return nil
+}
+
+func (w *Writer) replace(data []byte) error {
+	if w.file != nil && len(data) <= space {
+		return w.overwrite(data)
+	}
+	dir, err := w.home.Open(runsDir, w.date, w.id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return dir.WriteFile(runFile, data)
 }
 
 // ID is the run's name.
@@ -318,17 +380,14 @@ func (w *Writer) ID() string { return w.id }
 // Dir is the run's directory.
 func (w *Writer) Dir() string { return filepath.Join(w.home.Runs(), w.date, w.id) }
 
-func write(dir *home.Folder, r *Run) error {
+func encode(r *Run) ([]byte, error) {
 	r.V = Version
 	r.WaitedS, r.RanS = max(0, r.WaitedS), max(0, r.RanS)
 	if len(r.StartedBy) > MaxChain {
 		r.StartedBy = r.StartedBy[:MaxChain]
 	}
 	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return dir.WriteFile(runFile, append(data, '\n'))
+	return append(data, '\n'), err
 }
 
 // Load reads one record. A missing one is fs.ErrNotExist.
@@ -355,12 +414,21 @@ func read(day *home.Folder, id string) (*Run, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	data, err := dir.ReadFile(runFile, maxRun)
-	if err != nil {
-		return nil, err
+	for tries := 1; ; tries++ {
+		data, err := dir.ReadFile(runFile, maxRun)
+		if err != nil {
+			return nil, err
+		}
+		r, err := decode(data, id)
+		if err == nil || tries == readTries {
+			return r, err
+		}
+		time.Sleep(time.Millisecond) // it may be being written; damage does not mend itself
 	}
-	return decode(data, id)
 }
+
+// readTries is how often a record that does not parse is read.
+const readTries = 4
 
 // decode reads a record as far as its fields are known here. One that says
 // nothing of itself, or is another run's, is no record.

@@ -364,7 +364,7 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 		{0, 0, nil},
 		{30, 0, []string{oldest + " age"}},
 		{5, 0, []string{oldest + " age", old + " age"}},
-		{30, 6500, []string{oldest + " age", old + " size"}},
+		{30, 11000, []string{oldest + " age", old + " size"}},
 		{0, 1 << 20, nil},
 		{0, 1, []string{oldest + " size", old + " size", young + " size"}},
 	} {
