@@ -61,6 +61,7 @@ func ReasonOf(err error) *Reason {
 	}
 	var refused *Refused
 	var inside *Inside
+	var notYours *NotYours
 	var start *StartError
 	switch {
 	case errors.As(err, &refused):
@@ -68,6 +69,8 @@ func ReasonOf(err error) *Reason {
 			Class: classOf(refused.Code), Code: refused.Code, Message: err.Error(), Until: at(refused.Until),
 			Holders: holdersOf(refused.Holders), Retryable: refused.Retryable(),
 		}
+	case errors.As(err, &notYours):
+		return &Reason{Class: "ownership", Code: "inside_agent", Message: err.Error()}
 	case errors.As(err, &inside):
 		return &Reason{Class: "ownership", Code: inside.Code(), Message: err.Error()}
 	case errors.As(err, &start):

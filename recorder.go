@@ -21,6 +21,7 @@ type recorder struct {
 	j       *job
 	run     *record.Run
 	writer  *record.Writer
+	now     *run.Running // once the agent runs
 	outputs map[string]*record.Capture
 	failed  error // why there is no record; told once
 }
@@ -36,6 +37,7 @@ func (r *recorder) open(state string) error {
 	}
 	r.run = r.describe()
 	r.run.State = state
+	r.started(r.run)
 	if r.failed = r.j.home.dir.Ensure(); r.failed == nil {
 		r.writer, r.failed = record.Create(r.j.home.dir, r.run)
 	}
@@ -107,16 +109,22 @@ func (r *recorder) Output(name string) io.Writer {
 
 // Running records that the agent runs.
 func (r *recorder) Running(now run.Running) error {
-	opened := r.writer != nil
-	if err := r.open(record.Running); err != nil {
-		return err
+	r.now = &now
+	if r.writer == nil {
+		return r.open(record.Running)
 	}
-	r.run.State, r.run.StartedAt = record.Running, record.At(now.Started)
-	r.run.Child = &record.Identity{Pid: now.Child.Pid, Ticks: now.Child.Ticks, BootID: now.Child.Boot, PidNS: now.Child.NS}
-	if !opened {
-		return nil
-	}
+	r.started(r.run)
 	return r.writer.Save(r.run)
+}
+
+// started puts what is known of the running agent into rec.
+func (r *recorder) started(rec *record.Run) {
+	if r.now == nil {
+		return
+	}
+	c := r.now.Child
+	rec.State, rec.StartedAt = record.Running, record.At(r.now.Started)
+	rec.Child = &record.Identity{Pid: c.Pid, Ticks: c.Ticks, BootID: c.Boot, PidNS: c.NS}
 }
 
 // ended records how it ended, or that it was refused. What it returns are

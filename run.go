@@ -2,6 +2,7 @@ package handsel
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,9 @@ type Options struct {
 	// OnAdmitted when it is over and the command is about to start.
 	OnWait     func(Waiting)
 	OnAdmitted func()
+
+	// OnNote is told what the caller should know and need not act on.
+	OnNote func(string)
 
 	grace time.Duration
 }
@@ -138,6 +142,9 @@ func (j *job) resolve() (err error) {
 	for _, p := range j.o.Pools {
 		if !engine.Valid(p) {
 			return &BadOption{"pool", p, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
+		}
+		if n, _ := j.settings.Cap(p); n == 0 && j.o.OnNote != nil {
+			j.o.OnNote(fmt.Sprintf("pool %q has no cap, so it holds nothing back (handsel config set pools.%s N)", p, p))
 		}
 	}
 	return nil

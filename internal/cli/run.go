@@ -27,9 +27,11 @@ type startFlags struct {
 	keep     []string
 	pools    []string
 	outcome  string
+	set      *pflag.FlagSet
 }
 
 func (f *startFlags) register(fs *pflag.FlagSet) {
+	f.set = fs
 	fs.SortFlags = false
 	fs.StringVarP(&f.opts.Dir, "chdir", "C", "", "working directory of the command")
 	fs.StringVar(&f.wait, "wait", "", "longest wait for admission (90s, 10m, whole seconds; 0 refuses at once; default: configured, 10m)")
@@ -187,6 +189,7 @@ func (a *app) start(f *startFlags, argv []string, gate bool) error {
 	signal.Notify(signals, handsel.RunSignals()...)
 	wait := newWaitLine(a)
 	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
+	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
 	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
 	f.opts.Stdin, f.opts.Stdout, f.opts.Stderr = a.In, a.Out, a.Err
 
@@ -200,19 +203,16 @@ func (a *app) start(f *startFlags, argv []string, gate bool) error {
 	return a.finish(f, out, err)
 }
 
-// gateFlags reads the flags behind a gate's pool.
+// gateFlags reads the flags behind a gate's pool; those before it keep their
+// values.
 func (a *app) gateFlags(f *startFlags, args []string) ([]string, error) {
 	if !strings.HasPrefix(args[0], "-") {
 		return args, nil
 	}
-	fs := pflag.NewFlagSet("gate", pflag.ContinueOnError)
-	f.register(fs)
-	fs.SetInterspersed(false)
-	fs.SetOutput(a.Err)
-	if err := fs.Parse(args); err != nil {
+	if err := f.set.Parse(args); err != nil {
 		return nil, &usageError{err}
 	}
-	return fs.Args(), nil
+	return f.set.Args(), nil
 }
 
 // finish reports the end of a run: warnings, survivors, the outcome's file, and

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +30,14 @@ import (
 // testscript's:
 //
 //	exits N CMD…         run CMD; its status must be exactly N, or 128+N by signal N
+//	shows REGEXP CMD…    run CMD again and again until its stdout matches
 //	held PATH            wait until a lock file is locked
 //	freed PATH           wait until it is not
 //	signal SIG FILE      signal the process that `fakeagent pid FILE` noted, by its identity
 //	gone FILE            wait until that process has ended
 //	settled              wait until nothing that this script started is left
 //	schema NAME FILE     FILE (or stdout, stderr) has the shape of docs/reference/schemas/NAME.json
-//	json FILE PATH WANT  the value at PATH (a.b.0.c; # counts) is WANT; ! json FILE PATH: there is none
+//	json FILE PATH WANT  the value at PATH (a.b.0.c; len counts) is WANT; ! json FILE PATH: there is none
 //	grab VAR FILE PATH   put that value into $VAR
 //
 // Conditions: [failpoint] the executable has the seams of C16; [root] we are root.
@@ -63,10 +65,11 @@ func TestScripts(t *testing.T) {
 	agent := fakeagent.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir:       "testdata",
+		Deadline:  time.Now().Add(2 * time.Minute),
 		Setup:     func(env *testscript.Env) error { return setUp(env, agent) },
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "held": held, "freed": freed, "signal": signalNoted, "gone": gone, "settled": settled,
+			"exits": exits, "shows": shows, "held": held, "freed": freed, "signal": signalNoted, "gone": gone, "settled": settled,
 			"schema": checkSchema, "json": checkJSON, "grab": grab,
 		},
 	})
@@ -149,6 +152,19 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got := statusOf(ts, err); got != want {
 		ts.Fatalf("%s: status %d, want %d", strings.Join(args[1:], " "), got, want)
 	}
+}
+
+func shows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: shows REGEXP CMD…")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	eventually(ts, strings.Join(args[1:], " ")+" shows "+args[0], func() bool {
+		err := ts.Exec(args[1], args[2:]...)
+		time.Sleep(15 * time.Millisecond) // there is no event for what a command will say
+		return err == nil && want.MatchString(ts.ReadFile("stdout"))
+	})
 }
 
 func statusOf(ts *testscript.TestScript, err error) int {
@@ -289,7 +305,7 @@ func valueAt(ts *testscript.TestScript, file, path string) (string, bool) {
 	for key := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {
 		case map[string]any:
-			if key == "#" {
+			if key == "len" {
 				v = len(in)
 				continue
 			}
@@ -299,7 +315,7 @@ func valueAt(ts *testscript.TestScript, file, path string) (string, bool) {
 			}
 			v = next
 		case []any:
-			if key == "#" {
+			if key == "len" {
 				v = len(in)
 				continue
 			}

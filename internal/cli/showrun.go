@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/handsel/handsel"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show X",
+		Short: "show all that is known of one run",
+		Long: `Show prints a run's record, with state and outcome as they are judged now. X is a
+run's id or the end of it, at least six characters; or engine:, pool: or label:
+and a name that one run has. It changes nothing.`,
+		Example:           `  handsel show 4f2a9c`,
+		ValidArgsFunction: a.completeRuns(1, true),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &usageError{errors.New("show needs one name: handsel show RUN")}
+			}
+			h, err := a.open()
+			if err != nil {
+				return err
+			}
+			found, err := findRuns(h, args[0], true)
+			if err != nil {
+				return err
+			}
+			if len(found) > 1 {
+				return &handsel.Ambiguous{Name: args[0], Fits: names(found)}
+			}
+			if asJSON {
+				return a.printJSON(&found[0])
+			}
+			return a.showRun(&found[0])
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object: the record, as it is judged now")
+	return cmd
+}
+
+// findRuns resolves a name; one that can name nothing is a wrong command line.
+func findRuns(h *handsel.Home, name string, all bool) ([]handsel.KnownRun, error) {
+	found, err := h.FindRuns(name, all)
+	if errors.As(err, new(*handsel.BadName)) {
+		return nil, &usageError{err}
+	}
+	return found, err
+}
+
+func names(found []handsel.KnownRun) []string {
+	var all []string
+	for i, r := range found {
+		if i == 20 {
+			return append(all, fmt.Sprintf("and %d more", len(found)-i))
+		}
+		all = append(all, "run:"+r.ID)
+	}
+	return all
+}
+
+// showRun prints one field a line.
+func (a *app) showRun(r *handsel.KnownRun) error {
+	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, clean(value))
+		}
+	}
+	line("run", r.ID)
+	line("state", stateText(r))
+	line("end", endText(r))
+	if r.Reason != nil {
+		line("reason", r.Reason.Code+": "+r.Reason.Message)
+	}
+	line("verb", r.Verb)
+	line("command", commandText(r))
+	line("directory", r.Cwd)
+	line("engine", r.Engine)
+	line("workload", r.Workload)
+	line("confinement", r.Confinement)
+	line("pools", poolsText(r))
+	line("supervisor", processText(r.Handsel.Pid))
+	if r.Child != nil {
+		line("agent", processText(r.Child.Pid))
+	}
+	line("started by", chainText(r))
+	line("author", r.Author)
+	line("labels", labelsText(r.Labels))
+	line("queued", moment(r.QueuedAt.Time))
+	line("admitted", moment(r.AdmittedAt.Time))
+	line("started", moment(r.StartedAt.Time))
+	line("ended", moment(r.EndedAt.Time))
+	if r.WaitedS > 0 {
+		line("waited", span(time.Duration(r.WaitedS*float64(time.Second))))
+	}
+	line("ran", lasted(r, time.Now()))
+	if o := r.Output; o != nil {
+		line("output", fmt.Sprintf("stdout %d bytes, stderr %d bytes, %d not kept", o.StdoutBytes, o.StderrBytes, o.TruncatedBytes))
+	}
+	for _, s := range r.Survivors {
+		line("survivor", fmt.Sprintf("pid %d (%s): %s", s.Pid, s.Comm, s.Why))
+	}
+	for _, n := range r.Notes {
+		line("note", n)
+	}
+	line("known from", strings.Join(r.Sources, ", "))
+	return w.Flush()
+}
+
+func stateText(r *handsel.KnownRun) string {
+	text := r.State
+	switch {
+	case r.Orphaned:
+		text += ", orphaned: its supervisor is gone (handsel cancel ends it)"
+	case r.Unverifiable:
+		text += ", as recorded: it cannot be looked at from here"
+	case r.Place > 0:
+		text += fmt.Sprintf(", place %d in line", r.Place)
+	}
+	if r.Recorded != "" {
+		text += fmt.Sprintf(" (its record says %s)", r.Recorded)
+	}
+	return text
+}
+
+func endText(r *handsel.KnownRun) string {
+	if !r.Ended() {
+		return ""
+	}
+	text := r.Outcome
+	switch {
+	case r.ExitCode != nil:
+		text += fmt.Sprintf(", exit %d", *r.ExitCode)
+	case r.Signal != 0:
+		text += fmt.Sprintf(", signal %d", r.Signal)
+	}
+	if r.Result != "" {
+		text += ", " + strings.TrimSpace(r.Result+" "+r.Kind)
+	}
+	return text
+}
+
+func commandText(r *handsel.KnownRun) string {
+	if r.Argc > 1 {
+		return fmt.Sprintf("%s and %d arguments", r.Argv0, r.Argc-1)
+	}
+	return r.Argv0
+}
+
+func poolsText(r *handsel.KnownRun) string {
+	var all []string
+	for _, p := range r.Pools {
+		text := fmt.Sprintf("%s/%d", p.Name, p.Slot)
+		if p.Cap != 0 {
+			text += fmt.Sprintf(" of %d", p.Cap)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+func processText(pid int) string {
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf("pid %d", pid)
+}
+
+func chainText(r *handsel.KnownRun) string {
+	if len(r.StartedBy) == 0 {
+		return ""
+	}
+	all := []string{}
+	for _, p := range r.StartedBy {
+		all = append(all, fmt.Sprintf("%s (%d)", p.Comm, p.Pid))
+	}
+	return fmt.Sprintf("uid %d, %s", r.UID, strings.Join(all, " under "))
+}
+
+func labelsText(labels map[string]string) string {
+	var all []string
+	for k, v := range labels {
+		all = append(all, k+"="+v)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// moment is a time as people and programs both read it (C12).
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+// completeRuns offers the ends of ids by which runs are named, with what they
+// run; live ones only, unless ended ones may be named as well.
+func (a *app) completeRuns(atMost int, ended bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		h, err := a.open()
+		if err != nil || len(args) >= atMost {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := h.Runs(handsel.RunFilter{Limit: 200})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var offers []string
+		for i := range list.Runs {
+			r := &list.Runs[i]
+			id := short(r.ID)
+			if strings.HasPrefix(r.ID, begun) && len(begun) > len(id) {
+				id = r.ID
+			}
+			if (ended || !r.Ended()) && strings.HasPrefix(id, begun) && !slices.Contains(args, id) {
+				offers = append(offers, id+"\t"+clean(strings.Join(strings.Fields(r.Word()+" "+r.Engine+" "+r.Argv0), " ")))
+			}
+		}
+		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}
+}
