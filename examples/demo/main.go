@@ -172,7 +172,13 @@ func (s *stage) sixAgents() error {
 		}
 	}()
 	for i, e := range engines {
-		cmd := s.handsel(700*time.Millisecond, "run", "--", e)
+		// The second works longer, so that the two slots never come free at
+		// once and the order in which agents begin is the order of admission.
+		work := 500 * time.Millisecond
+		if i == 1 {
+			work = 800 * time.Millisecond
+		}
+		cmd := s.handsel(work, "run", "--", e)
 		if err := cmd.Start(); err != nil {
 			return err
 		}
