@@ -185,7 +185,7 @@ func (s *stage) sixAgents() error {
 		all = append(all, cmd)
 		// The next one comes when this one runs or stands in line.
 		if _, err := s.look(e+" to be admitted or in line", func(snap *handsel.Snapshot) bool {
-			return snap.Pools["all"].Held+len(snap.Waiting) == i+1
+			return known(snap, cmd.Process.Pid)
 		}); err != nil {
 			return err
 		}
@@ -223,6 +223,21 @@ func (s *stage) sixAgents() error {
 	}
 	fmt.Printf("   Proven by the log the agents wrote: %d ran, never more than %d at once, in the order they came.\n", len(order), most)
 	return nil
+}
+
+// known tells whether the handsel process pid holds a slot or waits for one.
+func known(snap *handsel.Snapshot, pid int) bool {
+	for _, h := range snap.Pools["all"].Holders {
+		if h.Holder == pid {
+			return true
+		}
+	}
+	for _, w := range snap.Waiting {
+		if w.Pid == pid {
+			return true
+		}
+	}
+	return false
 }
 
 // picture is the state of the pool in one line.
