@@ -9,6 +9,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,15 +59,16 @@ func Main(args []string, stdio Stdio) int {
 
 func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
-		Use:               "handsel",
-		Short:             "decide when a command-line agent may start, and own each piece of work",
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		Args:              cobra.ArbitraryArgs,
+		Use:                        "handsel",
+		Short:                      "decide when a command-line agent may start, and own each piece of work",
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:                       cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return &usageError{fmt.Errorf("unknown verb %q; handsel --help lists them", args[0])}
+				return &usageError{fmt.Errorf("unknown verb %q%s; handsel --help lists them", args[0], meant(cmd, args[0]))}
 			}
 			return cmd.Help()
 		},
@@ -85,6 +87,15 @@ func (a *app) root(args []string) *cobra.Command {
 		root.AddCommand(make(a))
 	}
 	return root
+}
+
+// meant offers the verbs that look like a misspelled one.
+func meant(root *cobra.Command, word string) string {
+	near := root.SuggestionsFor(word)
+	if len(near) == 0 {
+		return ""
+	}
+	return " (did you mean " + strings.Join(near, " or ") + "?)"
 }
 
 // open finds the home; every verb that needs it calls this first.

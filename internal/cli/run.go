@@ -33,15 +33,15 @@ type startFlags struct {
 func (f *startFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.SortFlags = false
-	fs.StringVarP(&f.opts.Dir, "chdir", "C", "", "working directory of the command")
-	fs.StringVar(&f.wait, "wait", "", "longest wait for admission (90s, 10m, whole seconds; 0 refuses at once; default: configured, 10m)")
-	fs.StringVar(&f.timeout, "timeout", "", "end the run after this long in total, waiting included (status 124)")
-	fs.StringVar(&f.idle, "idle", "", "end the run after this long without output (status 124; implies --record)")
-	fs.StringVar(&f.priority, "priority", "0", "-1000 to 1000, higher first; one step is worth a minute of waiting")
+	fs.StringVarP(&f.opts.Dir, "chdir", "C", "", "run the command in `DIR`")
+	fs.StringVar(&f.wait, "wait", "", "wait at most `D` for admission (90s, 10m, seconds; 0 refuses at once; unset: as configured, else 10m)")
+	fs.StringVar(&f.timeout, "timeout", "", "end the run after `D` in total, waiting included (status 124)")
+	fs.StringVar(&f.idle, "idle", "", "end the run after `D` without output (status 124; implies --record)")
+	fs.StringVar(&f.priority, "priority", "0", "`N` from -1000 to 1000, higher first; one step is worth a minute of waiting")
 	fs.BoolVar(&f.opts.Record, "record", false, "keep the output in the run's directory")
 	fs.BoolVar(&f.opts.LeaveDaemons, "leave-daemons", f.opts.LeaveDaemons, "leave processes alive that made a session of their own")
 	fs.StringArrayVar(&f.keep, "keep-fd", nil, "pass descriptor `N` on to the command")
-	fs.StringVar(&f.opts.Author, "author", "", "who asked for this run")
+	fs.StringVar(&f.opts.Author, "author", "", "`NAME` of who asked for this run")
 	fs.StringArrayVar(&f.labels, "label", nil, "`K=V` to find the run by")
 	fs.StringVar(&f.outcome, "outcome", "", "write how it ended to `FILE` as one JSON object")
 }
@@ -128,10 +128,10 @@ Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
 	fs := cmd.Flags()
 	f.register(fs)
 	fs.SetInterspersed(false)
-	fs.StringVar(&f.opts.Engine, "engine", "", "the agent's engine (claude, codex, gemini, pi), where the command does not tell")
-	fs.StringVar(&f.opts.Workload, "workload", "", "heavy (the default) or light")
-	fs.StringArrayVar(&f.pools, "pool", nil, "count against this pool too")
-	fs.StringVar(&f.opts.Profile, "profile", "", "the agent's profile; one named a seat may start agents itself")
+	fs.StringVar(&f.opts.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
+	fs.StringVar(&f.opts.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
+	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")
+	fs.StringVar(&f.opts.Profile, "profile", "", "`NAME` of the agent's profile; one that is a seat may start agents itself")
 	return cmd
 }
 
