@@ -17,7 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 	"time"
+
+	"github.com/handsel/handsel/internal/failpoint"
 )
 
 var (
@@ -63,22 +66,27 @@ type File struct {
 	fd       int
 	dir      *Dir
 	name     string
-	id       fileID
+	id       ID
 	writable bool
 }
 
-// fileID names an inode. Both halves count: inode numbers repeat on other devices.
-type fileID struct{ dev, ino uint64 }
+// ID names an inode. Both halves count: inode numbers repeat on other devices,
+// and in time.
+type ID struct{ dev, ino uint64 }
 
 // Dir is an open directory of lock files.
 type Dir struct {
 	fd     int
 	path   string
+	id     ID
 	listed bool // a listing has moved the descriptor's position
 }
 
 // Path is the directory's path as it was opened.
 func (d *Dir) Path() string { return d.path }
+
+// ID names the directory's inode.
+func (d *Dir) ID() ID { return d.id }
 
 // Path is where the file was opened.
 func (f *File) Path() string { return f.dir.path + "/" + f.name }
@@ -98,6 +106,7 @@ func Take(d *Dir, name string, mode Mode) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
+		failpoint.Hit("flock.opened")
 		if err := f.TryLock(); err != nil {
 			f.Close()
 			return nil, err
@@ -122,20 +131,29 @@ const takeTries = 100
 // closed.
 //
 // The wait is the kernel's own, in a thread that stays behind if ctx ends
-// first; it owns a copy of the descriptor and closes it as soon as it is let go.
+// first; it owns a copy of the descriptor and closes it as soon as it is let
+// go. While one thread is left behind at a file, later calls for it look again
+// and again instead, so that a lock that is stuck for long costs one thread,
+// however often it is asked for.
 func (f *File) Lock(ctx context.Context, patience time.Duration) error {
 	if err := f.TryLock(); err != ErrHeld {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if !stranded.enter(f.id) {
+		return f.lockByLooking(ctx)
+	}
 	copied, err := dup(f.fd)
 	if err != nil {
+		stranded.leave(f.id)
 		return fmt.Errorf("lock %s: %w", f.Path(), err)
 	}
+	id := f.id
 	done := make(chan error, 1)
 	go func() {
 		err := block(copied)
+		stranded.leave(id)
 		done <- err
 		closeFd(copied)
 	}()
@@ -146,7 +164,72 @@ func (f *File) Lock(ctx context.Context, patience time.Duration) error {
 		}
 		return nil
 	case <-ctx.Done():
+		stranded.strand(id)
 		return fmt.Errorf("lock %s: %w", f.Path(), ctx.Err())
+	}
+}
+
+// lockByLooking tries the lock until it is had or ctx ends.
+func (f *File) lockByLooking(ctx context.Context) error {
+	const longest = 10 * time.Millisecond
+	for nap := 200 * time.Microsecond; ; nap = min(2*nap, longest) {
+		t := time.NewTimer(nap)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("lock %s: %w", f.Path(), ctx.Err())
+		}
+		if err := f.TryLock(); err != ErrHeld {
+			return err
+		}
+	}
+}
+
+// waits counts, for each file, the threads that block at its lock, and those
+// of them that nobody waits for any more.
+type waits struct {
+	mu  sync.Mutex
+	all map[ID]*waiting
+}
+
+type waiting struct{ blocked, abandoned int }
+
+var stranded = waits{all: map[ID]*waiting{}}
+
+// enter tells whether one more thread may block at the file.
+func (w *waits) enter(id ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := w.all[id]
+	if at == nil {
+		at = &waiting{}
+		w.all[id] = at
+	}
+	if at.abandoned > 0 {
+		return false
+	}
+	at.blocked++
+	return true
+}
+
+func (w *waits) strand(id ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at := w.all[id]; at != nil {
+		at.abandoned++
+	}
+}
+
+// leave counts a thread that came through. With the last one the file is
+// forgotten: abandoned threads are among those that block.
+func (w *waits) leave(id ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at := w.all[id]; at != nil {
+		if at.blocked--; at.blocked == 0 {
+			delete(w.all, id)
+		}
 	}
 }
 

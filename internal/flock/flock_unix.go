@@ -3,11 +3,14 @@
 package flock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +36,7 @@ func OpenDir(path string) (*Dir, error) {
 	}
 	d := &Dir{fd: fd, path: path}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := fstat(fd, &st); err != 0 {
 		d.Close()
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
@@ -41,6 +44,7 @@ func OpenDir(path string) (*Dir, error) {
 		d.Close()
 		return nil, &Untrusted{path, owned(&st)}
 	}
+	d.id = idOf(&st)
 	return d, nil
 }
 
@@ -50,6 +54,12 @@ func (d *Dir) Close() {
 		closeFd(d.fd)
 		d.fd = -1
 	}
+}
+
+// Current tells whether the path still names this directory.
+func (d *Dir) Current() bool {
+	var st unix.Stat_t
+	return unix.Lstat(d.path, &st) == nil && idOf(&st) == d.id
 }
 
 // Fd is the directory's descriptor. It stays the Dir's.
@@ -75,7 +85,8 @@ func (d *Dir) Names(each func(name []byte)) error {
 		}
 	}
 	d.listed = true
-	var space [4096]byte
+	space := listings.Get().(*[8192]byte)
+	defer listings.Put(space)
 	for {
 		n, err := unix.ReadDirent(d.fd, space[:])
 		if errors.Is(err, unix.EINTR) {
@@ -91,6 +102,10 @@ func (d *Dir) Names(each func(name []byte)) error {
 	}
 }
 
+// listings keeps the space for listing a directory, which every admission does
+// twice.
+var listings = sync.Pool{New: func() any { return new([8192]byte) }}
+
 var openFlags = [...]int{
 	Look: unix.O_RDONLY,
 	Own:  unix.O_RDWR | unix.O_CREAT,
@@ -102,24 +117,132 @@ var openFlags = [...]int{
 // of ours with one link. The error is fs.ErrNotExist when looking at a file
 // that is not there, *Untrusted when it is not ours.
 func (d *Dir) Open(name string, mode Mode) (*File, error) {
-	flags := openFlags[mode]
-	fd, err := unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+	f, err := d.open(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+func (d *Dir) open(name string, mode Mode) (File, error) {
+	f, err := d.openAny(name, mode)
+	if err != nil {
+		return File{}, err
+	}
+	if _, err := f.verify(); err != nil {
+		f.Close()
+		return File{}, err
+	}
+	return f, nil
+}
+
+// openAny opens name without looking at what it is. It does not wait for the
+// other end of a FIFO.
+func (d *Dir) openAny(name string, mode Mode) (File, error) {
+	flags := openFlags[mode] | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
+	fd, err := openat(d.fd, name, flags)
 	for err == unix.EINTR {
-		fd, err = unix.Openat(d.fd, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+		fd, err = openat(d.fd, name, flags)
 	}
 	if err != nil {
-		return nil, d.openError(name, err)
+		return File{}, d.openError(name, err)
 	}
+	return File{fd: fd, dir: d, name: name, writable: mode == Own || mode == Mend}, nil
+}
+
+// verify notes which file was opened and makes sure that it may be believed.
+// removed tells that it has no name any more.
+func (f *File) verify() (removed bool, err error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		closeFd(fd)
-		return nil, &fs.PathError{Op: "stat", Path: d.path + "/" + name, Err: err}
+	if err := f.stat(&st); err != nil {
+		return false, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != euid || st.Nlink > 1 {
-		closeFd(fd)
-		return nil, &Untrusted{d.path + "/" + name, owned(&st)}
+	f.id = idOf(&st)
+	return st.Nlink == 0, nil
+}
+
+// Pass takes the lock of name, which has no record, waiting for it like
+// File.Lock; the file is made if need be. When it returns without an error the
+// file is a regular one of ours and has its name still: removing or replacing
+// it lets nobody in beside us, though moving it elsewhere would. Where the wait
+// was over the file is returned with the error, to name its owner.
+func (d *Dir) Pass(ctx context.Context, name string, patience time.Duration) (*File, error) {
+	f, err := d.openAny(name, Pass)
+	if err != nil {
+		return nil, err
 	}
-	return &File{fd: fd, dir: d, name: name, id: idOf(&st), writable: mode == Own || mode == Mend}, nil
+	if err := f.pass(ctx, patience); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &f, err
+		}
+		f.Close()
+		return nil, err
+	}
+	return &f, nil
+}
+
+func (f *File) pass(ctx context.Context, patience time.Duration) error {
+	if err := f.TryLock(); err == ErrHeld {
+		if _, err := f.verify(); err != nil {
+			return err
+		}
+		if err := f.Lock(ctx, patience); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	removed, err := f.verify()
+	if err == nil && removed {
+		err = ErrReplaced
+	}
+	return err
+}
+
+// ours tells whether a file is one that may be believed: a regular file of
+// ours with one name. One without any was removed a moment ago.
+func ours(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Uid == euid && st.Nlink <= 1
+}
+
+// Probe tries the lock of name, reads its text into buf from the start, and
+// lets go again: one look, without anything to keep or close. It checks the
+// file as Open does. Nobody who watches for writers is woken. What cannot be
+// read is no text; the lock still counts (S7).
+func (d *Dir) Probe(name string, buf []byte) (n int, held bool, err error) {
+	f, err := d.openAny(name, Look)
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	switch err := f.TryLock(); {
+	case err == ErrHeld:
+		held = true
+	case err != nil:
+		return 0, false, err
+	}
+	// After the lock: what is free now cannot be written to meanwhile.
+	var st unix.Stat_t
+	if err := f.stat(&st); err != nil || st.Size == 0 {
+		return 0, held, err
+	}
+	for {
+		n, errno := pread(f.fd, buf, 0)
+		if errno != unix.EINTR {
+			return max(n, 0), held, nil
+		}
+	}
+}
+
+// stat looks at the open file and makes sure that it may be believed.
+func (f *File) stat(st *unix.Stat_t) error {
+	if err := fstat(f.fd, st); err != 0 {
+		return &fs.PathError{Op: "stat", Path: f.Path(), Err: err}
+	}
+	if !ours(st) {
+		return &Untrusted{f.Path(), owned(st)}
+	}
+	return nil
 }
 
 func (d *Dir) openError(name string, err error) error {
@@ -140,8 +263,8 @@ func (d *Dir) openError(name string, err error) error {
 // TryLock takes the lock if nobody has it, else ErrHeld.
 func (f *File) TryLock() error {
 	for {
-		switch err := unix.Flock(f.fd, unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
+		switch err := tryFlock(f.fd); {
+		case err == 0:
 			return nil
 		case err == unix.EINTR:
 		case err == unix.EWOULDBLOCK:
@@ -152,12 +275,13 @@ func (f *File) TryLock() error {
 	}
 }
 
-// Check tells whether the path still names this file: nil, or ErrReplaced.
+// Check tells whether the path still names this file: nil, or ErrReplaced. The
+// whole path is asked, so that a directory that was replaced shows as well.
 func (f *File) Check() error {
 	var st unix.Stat_t
-	err := unix.Fstatat(f.dir.fd, f.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Lstat(f.Path(), &st)
 	switch {
-	case errors.Is(err, unix.ENOENT):
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return ErrReplaced
 	case err != nil:
 		return &fs.PathError{Op: "stat", Path: f.Path(), Err: err}
@@ -176,11 +300,14 @@ func (f *File) Close() {
 	}
 }
 
-// Read reads into p from offset 0 until p is full or the file ends.
-func (f *File) Read(p []byte) (int, error) {
-	n, err := unix.Pread(f.fd, p, 0)
+// Read reads into p from the start until p is full or the file ends.
+func (f *File) Read(p []byte) (int, error) { return f.ReadAt(p, 0) }
+
+// ReadAt is Read from off. The end of the file is no error.
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	n, err := unix.Pread(f.fd, p, off)
 	for err == unix.EINTR {
-		n, err = unix.Pread(f.fd, p, 0)
+		n, err = unix.Pread(f.fd, p, off)
 	}
 	if err != nil {
 		return 0, &fs.PathError{Op: "read", Path: f.Path(), Err: err}
@@ -234,7 +361,12 @@ func describe(dir int, name string) string {
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return "permission denied"
 	}
-	return "permission denied; " + owned(&st)
+	why := "permission denied; " + owned(&st)
+	if st.Uid == euid && st.Mode&0o400 != 0 {
+		// Our own, and its mode lets us read: something around us does not (S1).
+		why += ": a sandbox around this process forbids it"
+	}
+	return why
 }
 
 func owned(st *unix.Stat_t) string {
@@ -255,7 +387,7 @@ func owned(st *unix.Stat_t) string {
 	return fmt.Sprintf("%sowner uid %d (we are uid %d), mode %04o", kind, st.Uid, euid, st.Mode&0o7777)
 }
 
-func idOf(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
+func idOf(st *unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
 
 func dup(fd int) (int, error) {
 	return again(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
@@ -289,7 +421,7 @@ func (d *Dir) Adopt(name string, fd int) (*File, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: d.path + "/" + name, Err: err}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != euid || st.Nlink > 1 {
+	if !ours(&st) {
 		return nil, &Untrusted{d.path + "/" + name, owned(&st)}
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)

@@ -25,7 +25,7 @@ const (
 	// settleTries and settleNaps are how a count in doubt is repeated: up to 25
 	// times over at least 50 ms (S7), quickly at first.
 	settleTries = 25
-	settleNap   = 2200 * time.Microsecond
+	settleNap   = 2500 * time.Microsecond
 	firstNap    = 100 * time.Microsecond
 )
 
@@ -38,8 +38,10 @@ type request struct {
 
 	line     *line.Line
 	place    *line.Place
-	outside  bool // the line cannot be written from here: we wait without a ticket
-	marks    lineMark
+	pools    []Pool     // of the last look
+	dirs     []flock.ID // of those pools
+	last     Waiting    // why the last look did not admit us
+	outside  bool       // the line cannot be written from here: we wait without a ticket
 	told     Waiting
 	toldOnce bool
 	ears     *ears
@@ -52,12 +54,6 @@ type queue = *line.Line
 // any other error when admission itself could not work; nothing is held then.
 func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 	r := &request{at: at, want: want, began: time.Now()}
-	if r.want.Start == 0 {
-		r.want.Start = machine.SinceBoot()
-	}
-	if r.want.ID == "" {
-		r.want.ID = line.NewID()
-	}
 	if r.want.Poll == 0 {
 		r.want.Poll = DefaultPoll
 	}
@@ -70,35 +66,54 @@ func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 		return nil, err
 	}
 	l.waited = time.Since(r.began)
-	l.line, r.line = r.line, nil
-	l.after = append(l.after, r.close)
-	if r.ears == nil {
-		l.settleNow()
+	if l.Empty() {
+		r.close() // nothing is counted any more: nobody waits behind us
+		return l, nil
 	}
+	l.line, r.line = r.line, nil
+	if r.ears == nil {
+		r.close()
+		return l, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.after = r.close
+	l.soon = time.AfterFunc(settleBy, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.settle()
+	})
 	return l, nil
 }
 
-// name is that of our ticket, which is our order also while we have none.
+// name is that of our ticket, which is our order also while we have none. It is
+// made when somebody else is there to be compared with.
 func (r *request) name() string {
-	if r.named == "" {
-		r.named = line.Name(r.want.Start, r.want.Priority, r.want.ID)
+	if r.named != "" {
+		return r.named
 	}
+	if r.want.Start == 0 {
+		r.want.Start = machine.SinceBoot() - time.Since(r.began)
+	}
+	if r.want.ID == "" {
+		r.want.ID = line.NewID()
+	}
+	r.named = line.Name(r.want.Start, r.want.Priority, line.Tagged(r.want.ID, wishes(r.pools)))
 	return r.named
 }
 
-// settleNow closes at once what is cheap to close.
-func (l *Lease) settleNow() {
-	for _, closeIt := range l.after {
-		closeIt()
+// wishes are pools as a ticket records them.
+func wishes(pools []Pool) []line.Pool {
+	all := make([]line.Pool, 0, len(pools))
+	for _, p := range pools {
+		all = append(all, line.Pool{Name: p.Name, Cap: p.Cap})
 	}
-	l.after = nil
+	return all
 }
 
 // close gives back everything but the slots.
 func (r *request) close() {
-	if r.place != nil {
-		r.place.Leave()
-	}
+	r.leaveLine()
 	if r.ears != nil {
 		r.ears.close()
 		r.ears = nil
@@ -106,6 +121,17 @@ func (r *request) close() {
 	if r.line != nil {
 		r.line.Close()
 		r.line = nil
+	}
+}
+
+// leaveLine gives up our place and, with it, whomever we follow.
+func (r *request) leaveLine() {
+	if r.ears != nil {
+		r.ears.unplace(r.place)
+	}
+	if r.place != nil {
+		r.place.Leave()
+		r.place = nil
 	}
 }
 
@@ -125,7 +151,7 @@ func (r *request) run(ctx context.Context) (*Lease, error) {
 		if v.final || left <= 0 {
 			return nil, r.refuse(v)
 		}
-		armed, err := r.listen(ctx, v)
+		armed, err := r.listen(ctx, &v)
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +177,8 @@ type verdict struct {
 	blocker *line.Ticket  // the ticket ahead that may take what is free
 	again   time.Duration // CLOCK_BOOTTIME at which to look again; 0 = no such time
 	orphans []orphan      // agents without a holder, whose end frees a slot
-	blind   bool          // a slot's end gives no event
+	blind   bool          // something that matters gives no event
+	checked bool          // a check stops us, not the pools
 	ahead   int           // tickets before ours
 }
 
@@ -162,6 +189,7 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 		return verdict{}, err
 	}
 	slices.SortFunc(pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
+	r.pools = pools
 	if held, stop := r.checked(); stop {
 		if len(pools) > 0 && !held.final && r.want.Wait > 0 {
 			err = r.park(ctx, pools, held.why)
@@ -195,7 +223,7 @@ func (r *request) checked() (verdict, bool) {
 	}
 	return verdict{
 		why:   Waiting{Code: a.Code, Message: a.Message, Until: a.Until},
-		final: a.Deny, watch: true,
+		final: a.Deny, watch: true, checked: true,
 	}, true
 }
 
@@ -205,8 +233,13 @@ func (r *request) checked() (verdict, bool) {
 func (r *request) attempt(ctx context.Context, pools []Pool, lastTry bool) (verdict, error) {
 	a, err := r.enter(ctx, pools)
 	if stuck := new(Refused); r.place != nil && errors.As(err, &stuck) {
-		// Whoever stands in line keeps the place until the stopped one goes on.
-		return verdict{why: stuck.Waiting, watch: true}, nil
+		// Whoever stands in line keeps the place until the stopped one goes on,
+		// which nobody tells us.
+		v := verdict{why: stuck.Waiting, watch: true, blind: true}
+		if r.lockWait() < lockPatience {
+			v.why = r.last // it was not the lock that used up our time
+		}
+		return v, nil
 	}
 	if err != nil {
 		return verdict{}, err
@@ -222,6 +255,7 @@ func (r *request) attempt(ctx context.Context, pools []Pool, lastTry bool) (verd
 	if v.why.Code == "" {
 		return a.take(v)
 	}
+	r.last = v.why
 	if r.want.Wait > 0 {
 		err = r.stand(a, nil)
 	}
@@ -234,14 +268,17 @@ func (r *request) stand(a *admission, parked *line.Parked) error {
 	if r.outside {
 		return nil
 	}
-	rec := r.ticket(a, parked)
+	name, rec := r.name(), r.ticket(a, parked)
 	if r.place != nil {
+		if err := r.place.Acted(); err != nil {
+			return err
+		}
 		if sameTicket(r.place.Record(), rec) {
 			return nil
 		}
 		return r.place.Amend(rec)
 	}
-	place, err := r.line.Stand(r.name(), rec)
+	place, err := r.line.Stand(name, rec)
 	if readOnly(err) {
 		r.outside = true
 		return nil
@@ -261,13 +298,10 @@ func (r *request) ticket(a *admission, parked *line.Parked) line.Record {
 	rec := line.Record{
 		V: 1, Start: int64(r.want.Start), Priority: r.want.Priority, Boot: me.Boot, Pid: me.Pid, Ticks: me.Ticks, NS: me.NS,
 		Run: r.want.Run, Engine: r.want.Engine, Workload: r.want.Workload, Since: machine.Now().UTC().Truncate(time.Millisecond),
-		Parked: parked, For: a.forRuns(), Deaf: r.ears != nil && r.ears.deaf,
+		Parked: parked, For: a.forRuns(), Deaf: r.ears != nil && r.ears.deaf, Pools: wishes(a.pools),
 	}
 	if r.place != nil {
 		rec.Since = r.place.Record().Since
-	}
-	for _, p := range a.pools {
-		rec.Pools = append(rec.Pools, line.Pool{Name: p.Name, Cap: p.Cap})
 	}
 	return rec
 }
@@ -291,6 +325,9 @@ func sameTicket(a, b line.Record) bool {
 // behind go on.
 func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 	a, err := r.enter(ctx, pools)
+	if stuck := new(Refused); r.place != nil && errors.As(err, &stuck) {
+		return nil // our place stays, as it is
+	}
 	if err != nil {
 		return err
 	}
@@ -304,7 +341,7 @@ func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 		return err
 	}
 	if fresh {
-		wakeNext(r.line, names(pools), r.name())
+		wakeNext(r.line, names(pools)) // some may follow us
 	}
 	return nil
 }
@@ -331,6 +368,16 @@ func (r *request) tell(why Waiting) {
 	r.told, r.toldOnce = why, true
 	why.Waited = time.Since(r.began)
 	r.want.OnWait(why)
+}
+
+// lockWait bounds the wait for one lock. Whoever stands in line already need
+// not wait for it longer than the wait for admission lasts.
+func (r *request) lockWait() time.Duration {
+	if r.place == nil {
+		return lockPatience
+	}
+	left := r.want.Wait - time.Since(r.began)
+	return min(lockPatience, max(left, time.Second))
 }
 
 // pause waits out a nap between two looks at something that is changing now.
@@ -361,7 +408,7 @@ func names(pools []Pool) []string {
 // stuck is the refusal for an admission lock that did not come free: it names
 // the stopped process that holds it (S10).
 func (r *request) stuck(what string, f *flock.File) error {
-	text := fmt.Sprintf("the %s has not come free for %v", what, lockPatience)
+	text := fmt.Sprintf("the %s has not come free for %v", what, r.lockWait().Round(time.Millisecond))
 	if pids := f.Owners(); len(pids) > 0 {
 		text += fmt.Sprintf("; it is held by pid %d", pids[0])
 		if stoppedPid(pids[0]) {
@@ -370,7 +417,7 @@ func (r *request) stuck(what string, f *flock.File) error {
 	}
 	return &Refused{
 		Waiting: Waiting{Code: LockStuck, Message: text, Waited: time.Since(r.began)},
-		Engine:  r.want.Engine, Workload: r.want.Workload,
+		Engine:  r.want.Engine, Workload: r.want.Workload, Gate: r.want.Workload == GateWorkload,
 	}
 }
 

@@ -33,9 +33,12 @@ const (
 
 var self = sync.OnceValue(proc.Self)
 
-// ancestry is the parents of this process as they were at its first admission.
+// ancestry is this process and its parents as they were at its first admission.
 var ancestry = sync.OnceValue(func() map[int]proc.Stat {
 	all := map[int]proc.Stat{}
+	if st, err := proc.ReadStat(os.Getpid()); err == nil {
+		all[st.Pid] = st
+	}
 	for _, st := range proc.Ancestors(os.Getpid()) {
 		all[st.Pid] = st
 	}
@@ -48,7 +51,8 @@ type admission struct {
 	pools  []Pool
 	open   []*slot.Pool
 	locks  []*flock.File // the line's, then each pool's
-	counts []slot.Count  // of pools, in their order
+	counts []slot.Count  // of pools, in their order; good until leave
+	space  *[]slot.Count
 
 	company bool                  // somebody stands in line
 	others  map[string]slot.Count // pools of tickets that are not ours, as far as they were asked for
@@ -57,13 +61,6 @@ type admission struct {
 
 // enter takes the line's lock and then the pools', in name order.
 func (r *request) enter(ctx context.Context, pools []Pool) (*admission, error) {
-	if r.line == nil {
-		l, err := line.Open(r.at.Waiting, true)
-		if err != nil {
-			return nil, err
-		}
-		r.line = l
-	}
 	a := &admission{r: r, pools: pools}
 	if err := a.lockAll(ctx); err != nil {
 		a.leave()
@@ -72,32 +69,92 @@ func (r *request) enter(ctx context.Context, pools []Pool) (*admission, error) {
 		}
 		return nil, err
 	}
+	r.dirs = r.dirs[:0]
+	for _, p := range a.open {
+		r.dirs = append(r.dirs, p.Dir().ID())
+	}
 	return a, nil
 }
 
+// replacedTries bounds the race against somebody who keeps removing what we
+// lock.
+const replacedTries = 20
+
+// gone tells whether err says that a file or directory was removed or replaced
+// by hand while we used it.
+func gone(err error) bool {
+	return errors.Is(err, flock.ErrReplaced) || errors.Is(err, fs.ErrNotExist)
+}
+
 func (a *admission) lockAll(ctx context.Context) error {
-	f, err := a.r.line.Lock(ctx, lockPatience)
-	if f != nil {
-		a.locks = append(a.locks, f)
-	}
-	if err != nil {
-		return a.r.lockError("lock of the line", f, err)
+	if err := a.insist(func() error { return a.lockLine(ctx) }); err != nil {
+		return err
 	}
 	for _, p := range a.pools {
-		pool, err := slot.Open(a.r.at.Leases, p.Name, true)
+		if err := a.insist(func() error { return a.lockPool(ctx, p) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insist takes a lock again when its path did not name it any more once it was
+// had: two that hold different files would each think to be alone (S5).
+func (a *admission) insist(lock func() error) error {
+	for tries := 1; ; tries++ {
+		err := lock()
+		if !gone(err) || tries == replacedTries {
+			return err
+		}
+	}
+}
+
+func (a *admission) lockLine(ctx context.Context) error {
+	r := a.r
+	fresh := r.line == nil
+	if fresh {
+		l, err := line.Open(r.at.Waiting, true)
 		if err != nil {
 			return err
 		}
-		a.open = append(a.open, pool)
-		f, err := pool.Dir().Open(slot.AdmissionLock, flock.Pass)
-		if err != nil {
-			return fmt.Errorf("pool %q: %w", p.Name, err)
-		}
-		a.locks = append(a.locks, f)
-		if err := f.Lock(ctx, lockPatience); err != nil {
-			return a.r.lockError(fmt.Sprintf("admission lock of pool %q", p.Name), f, err)
-		}
+		r.line = l
 	}
+	f, err := r.line.Lock(ctx, r.lockWait())
+	if err == nil && !fresh {
+		err = f.Check() // the directory may have been moved away since we opened it
+	}
+	if err == nil {
+		a.locks = append(a.locks, f)
+		return nil
+	}
+	err = r.lockError("lock of the line", f, err)
+	if f != nil {
+		f.Close()
+	}
+	if gone(err) && !r.line.Current() {
+		// The whole directory is another one now, and our place is not in it.
+		r.leaveLine()
+		r.line.Close()
+		r.line = nil
+	}
+	return err
+}
+
+func (a *admission) lockPool(ctx context.Context, p Pool) error {
+	pool, err := slot.Open(a.r.at.Leases, p.Name, true)
+	if err != nil {
+		return err
+	}
+	f, err := pool.Dir().Pass(ctx, slot.AdmissionLock, a.r.lockWait())
+	if err != nil {
+		err = a.r.lockError(fmt.Sprintf("admission lock of pool %q", p.Name), f, fmt.Errorf("pool %q: %w", p.Name, err))
+		if f != nil {
+			f.Close()
+		}
+		pool.Close()
+		return err
+	}
+	a.open, a.locks = append(a.open, pool), append(a.locks, f)
 	return nil
 }
 
@@ -122,15 +179,25 @@ func (a *admission) leave() {
 		p.Close()
 	}
 	a.locks, a.open = nil, nil
+	if a.space != nil {
+		countSpace.Put(a.space)
+		a.space, a.counts = nil, nil
+	}
 }
 
+// countSpace keeps what counting needs, from one look to the next.
+var countSpace = sync.Pool{New: func() any { return new([]slot.Count) }}
+
 func (a *admission) count() error {
-	for _, p := range a.open {
-		c, err := p.Count()
-		if err != nil {
+	a.space = countSpace.Get().(*[]slot.Count)
+	for len(*a.space) < len(a.open) {
+		*a.space = append(*a.space, slot.Count{})
+	}
+	a.counts = (*a.space)[:len(a.open)]
+	for i, p := range a.open {
+		if err := p.CountInto(&a.counts[i]); err != nil {
 			return err
 		}
-		a.counts = append(a.counts, c)
 	}
 	return nil
 }
@@ -143,12 +210,13 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	a.r.line.Tidy()
 	v := verdict{ahead: a.before(names)}
 	a.company = len(names) > 0
 	if full := a.firstFull(); full >= 0 {
 		v.why = a.fullPool(full)
 		v.why.Place = v.ahead + 1
-		if a.inDoubt(full) && !lastTry {
+		if !lastTry && a.counts[full].Doubtful(a.pools[full].Cap) {
 			v.doubtful = true
 			return v, nil
 		}
@@ -159,24 +227,27 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 	} else if a.anyDoubt() && !lastTry {
 		v.doubtful = true
 		return v, nil
-	} else if err := a.judgeLine(names[:v.ahead], &v); err != nil {
+	} else if err := a.judgeLine(names[:v.ahead], lastTry, &v); err != nil || v.doubtful {
 		return v, err
 	}
-	if v.why.Code != "" {
-		sec, nsec := a.r.line.Changed()
-		a.r.marks = lineMark{sec, nsec}
-		a.seeOrphans(&v)
-		err = a.chooseRole(names[:v.ahead], &v)
+	if v.why.Code != "" && a.r.want.Wait > 0 {
+		if err = a.chooseRole(names[:v.ahead], &v); v.watch {
+			a.seeOrphans(&v)
+		}
 	}
 	return v, err
 }
 
-// before is how many of the names stand before ours.
+// before is how many of the names stand before ours. If our own is missing,
+// somebody removed our ticket, and we will need another.
 func (a *admission) before(names []string) int {
-	if len(names) == 0 {
+	if len(names) == 0 && a.r.place == nil {
 		return 0
 	}
-	n, _ := slices.BinarySearch(names, a.r.name())
+	n, found := slices.BinarySearch(names, a.r.name())
+	if !found && a.r.place != nil {
+		a.r.leaveLine()
+	}
 	return n
 }
 
@@ -189,12 +260,6 @@ func (a *admission) firstFull() int {
 	return -1
 }
 
-// inDoubt tells whether pool i may turn out not to be full.
-func (a *admission) inDoubt(i int) bool {
-	c := &a.counts[i]
-	return c.Held-c.Doubts-c.Leaving() < c.Limit(a.pools[i].Cap)
-}
-
 // anyDoubt tells whether a cap that could not be read may stand against taking.
 func (a *admission) anyDoubt() bool {
 	return slices.ContainsFunc(a.counts, func(c slot.Count) bool { return c.Doubts > 0 })
@@ -203,16 +268,14 @@ func (a *admission) anyDoubt() bool {
 func (a *admission) fullPool(i int) Waiting {
 	c, p := &a.counts[i], a.pools[i]
 	w := Waiting{Code: PoolFull, Pool: p.Name, Cap: c.Limit(p.Cap), CapFrom: p.CapFrom}
+	w.Holders = make([]Holder, 0, len(c.Slots))
 	for _, s := range c.Slots {
 		w.Holders = append(w.Holders, HolderOf(p.Name, s))
 	}
 	if w.Cap != p.Cap {
 		w.CapFrom = "the cap that a holder read"
-		for _, s := range c.Slots {
-			if s.State == slot.Held && s.Record() != nil && s.Record().Cap == w.Cap {
-				w.CapFrom = "as pid " + strconv.Itoa(s.Record().HolderPid) + " read it"
-				break
-			}
+		if pid := c.Strictest(); pid != 0 {
+			w.CapFrom = "as pid " + strconv.Itoa(pid) + " read it"
 		}
 	}
 	return w
@@ -223,8 +286,8 @@ type orphan struct{ proc.Claim }
 
 func (a *admission) seeOrphans(v *verdict) {
 	for _, c := range a.counts {
-		for _, s := range c.Slots {
-			switch {
+		for i := range c.Slots {
+			switch s := &c.Slots[i]; {
 			case s.State == slot.Orphaned:
 				child, _ := s.Record().Child()
 				v.orphans = append(v.orphans, orphan{child})
@@ -257,7 +320,7 @@ func (a *admission) ticket(name string) (*line.Ticket, error) {
 
 // judgeLine asks, in the order of the line, whether anybody ahead must not be
 // passed (S16).
-func (a *admission) judgeLine(ahead []string, v *verdict) error {
+func (a *admission) judgeLine(ahead []string, lastTry bool, v *verdict) error {
 	var passed []*line.Ticket
 	for _, name := range ahead {
 		t, err := a.ticket(name)
@@ -267,7 +330,12 @@ func (a *admission) judgeLine(ahead []string, v *verdict) error {
 		if t == nil || !a.shares(t) || t.Parked != nil {
 			continue
 		}
-		if !a.admissible(t, false) {
+		ok, doubtful := a.admissible(t, false)
+		if doubtful && !lastTry {
+			v.doubtful = true // what keeps it back is just changing hands
+			return nil
+		}
+		if !ok {
 			a.unmark(t)
 			passed = append(passed, t)
 			continue
@@ -304,6 +372,9 @@ func keep(all map[string]*line.Ticket, passed []*line.Ticket) map[string]*line.T
 // when it is admissible.
 func (a *admission) blockedBy(t *line.Ticket, v *verdict) bool {
 	now := machine.SinceBoot()
+	if t.Admissible > now {
+		t.Admissible = 0 // no mark of ours, and it would never run out
+	}
 	if t.Admissible != 0 && now-t.Admissible > a.r.want.Patience || t.Stopped() {
 		return false
 	}
@@ -350,8 +421,10 @@ func (a *admission) index(pool string) int {
 }
 
 // admissible tells whether t could be admitted now by what it recorded; with
-// ourCaps, by what we read for the pools that are ours too.
-func (a *admission) admissible(t *line.Ticket, ourCaps bool) bool {
+// ourCaps, by what we read for the pools that are ours too. It is in doubt when
+// a pool only seems full.
+func (a *admission) admissible(t *line.Ticket, ourCaps bool) (ok, doubtful bool) {
+	ok = true
 	for _, p := range t.Pools {
 		own := p.Cap
 		c := a.otherCount(p.Name)
@@ -361,11 +434,15 @@ func (a *admission) admissible(t *line.Ticket, ourCaps bool) bool {
 				own = a.pools[i].Cap
 			}
 		}
-		if c.Full(own) {
-			return false
+		if !c.Full(own) {
+			continue
 		}
+		if !c.Doubtful(own) {
+			return false, false
+		}
+		ok, doubtful = false, true
 	}
-	return true
+	return ok, doubtful
 }
 
 // otherCount counts a pool that is not ours; one that cannot be counted reads
@@ -392,7 +469,10 @@ func (a *admission) otherCount(pool string) slot.Count {
 // reserved names the pool whose last free slot is left for t, or "". A ticket
 // that only its own smaller cap holds back reserves nothing.
 func (a *admission) reserved(t *line.Ticket) string {
-	if t.Passes < passesAllowed || a.admissible(t, true) {
+	if t.Passes < passesAllowed {
+		return ""
+	}
+	if ok, _ := a.admissible(t, true); ok {
 		return ""
 	}
 	for _, p := range t.Pools {
@@ -422,70 +502,76 @@ func (a *admission) chooseRole(ahead []string, v *verdict) error {
 	return nil
 }
 
-func (a *admission) sameKind(t *line.Ticket) bool {
-	if len(t.Pools) != len(a.pools) {
-		return false
-	}
-	for i, p := range t.Pools {
-		ours := a.pools[i]
-		if p.Name != ours.Name || p.Cap != 0 && (ours.Cap == 0 || p.Cap < ours.Cap) {
-			return false
-		}
-	}
-	return true
+func (a *admission) sameKind(t *line.Ticket) bool { return covers(t.Pools, wishes(a.pools)) }
+
+// covers tells whether a start that waits for ahead can be admitted whenever one
+// that waits for behind can: the same pools, and no smaller cap for any.
+func covers(ahead, behind []line.Pool) bool {
+	return slices.EqualFunc(ahead, behind, func(a, b line.Pool) bool {
+		return a.Name == b.Name && (a.Cap == 0 || b.Cap != 0 && a.Cap >= b.Cap)
+	})
 }
 
 // ownAncestors tells whether waiting for pool i would be waiting for
 // ourselves: every slot is held for one of our ancestors, or by an agent that
 // itself stands in line for a child (S13).
 func (a *admission) ownAncestors(i int, names []string) bool {
-	waiting := map[string]bool{}
-	ours, others := 0, 0
-	for _, s := range a.counts[i].Slots {
-		if s.Record() == nil {
+	slots := a.counts[i].Slots
+	ours := 0
+	for i := range slots {
+		if _, _, ok := slots[i].Process(); !ok {
 			return false
 		}
-		if forAncestor(s.Record()) {
+		if forAncestor(&slots[i]) {
 			ours++
-		} else {
-			others++
 		}
 	}
-	if ours == 0 {
+	if ours == 0 || ours < len(slots) && len(names) == 0 {
 		return false
 	}
-	if others > 0 {
-		for _, name := range names {
-			t, err := a.ticket(name)
-			if err != nil || t == nil || name == a.r.name() {
-				continue
-			}
-			for _, run := range t.For {
-				waiting[run] = true
-			}
-		}
+	waiting := map[string]bool{}
+	if ours < len(slots) {
+		waiting = a.waitedFor(names)
 	}
-	for _, s := range a.counts[i].Slots {
-		if !forAncestor(s.Record()) && !waiting[runKey(s.Record())] {
+	for i := range slots {
+		if !forAncestor(&slots[i]) && !waiting[runKey(slots[i].Record())] {
 			return false
 		}
 	}
 	return true
 }
 
+// waitedFor lists the runs whose agents stand in line for a child.
+func (a *admission) waitedFor(names []string) map[string]bool {
+	runs := map[string]bool{}
+	for _, name := range names {
+		t, err := a.ticket(name)
+		if err != nil || t == nil || name == a.r.name() {
+			continue
+		}
+		for _, run := range t.For {
+			runs[run] = true
+		}
+	}
+	return runs
+}
+
 // forAncestor tells whether a slot is held for one of our ancestors: its agent
-// is one, or, before the agent exists, its holder is.
-func forAncestor(rec *slot.Record) bool {
+// is one, or, before the agent exists, its holder is. An agent that asks itself
+// is its own ancestor here; a holder is not, as it may well hold several slots.
+func forAncestor(s *slot.Seen) bool {
+	pid, agent, _ := s.Process()
+	st, ok := ancestry()[pid]
+	if !ok || !agent && pid == self().Pid {
+		return false
+	}
+	rec := s.Record()
 	claim, named := rec.Child()
 	if !named {
 		claim = rec.Holder()
 	}
-	if claim.NS != 0 && claim.NS != machine.PidNS() {
-		return false
-	}
-	st, ok := ancestry()[claim.Pid]
 	switch {
-	case !ok:
+	case claim.NS != 0 && claim.NS != machine.PidNS():
 		return false
 	case claim.Ticks != 0:
 		return st.Ticks == claim.Ticks
@@ -509,8 +595,9 @@ func runKey(rec *slot.Record) string {
 func (a *admission) forRuns() []string {
 	var runs []string
 	for _, c := range a.counts {
-		for _, s := range c.Slots {
-			if s.Record() == nil || !forAncestor(s.Record()) {
+		for i := range c.Slots {
+			s := &c.Slots[i]
+			if !forAncestor(s) {
 				continue
 			}
 			if key := runKey(s.Record()); !slices.Contains(runs, key) && len(runs) < 16 {
@@ -528,8 +615,9 @@ func (a *admission) take(v verdict) (verdict, error) {
 		h, err := a.takeOne(p, i)
 		if err != nil {
 			err = errors.Join(err, l.dropAll())
-			if errors.Is(err, flock.ErrHeld) {
-				v.doubtful = true // counted free and found locked: look again (S7)
+			if errors.Is(err, flock.ErrHeld) || gone(err) {
+				// Counted free and found locked or replaced: look again (S7).
+				v.doubtful, v.watch, v.blind = true, true, true
 				v.why = a.inLine(p.Name, "a slot of it is just changing hands", &v)
 				return v, nil
 			}
@@ -548,12 +636,15 @@ func (a *admission) take(v verdict) (verdict, error) {
 	}
 	l.company = a.company
 	l.mark.sec, l.mark.nsec = a.r.line.Changed()
-	if a.company {
-		wakeNext(a.r.line, names(a.pools), a.r.name())
+	if age := time.Since(time.Unix(l.mark.sec, l.mark.nsec)); age < stampTick {
+		l.company = true // a change right after this one might bear the same stamp
 	}
 	v.lease = l
 	return v, nil
 }
+
+// stampTick is well over the grain of a file's time stamps.
+const stampTick = 50 * time.Millisecond
 
 func (l *Lease) dropAll() error {
 	var errs []error
@@ -597,61 +688,87 @@ func (a *admission) record(p Pool) slot.Record {
 	}
 }
 
-// advance wakes those in line for the pools who would not notice by
-// themselves that a slot came free.
+// advance wakes those in line for the pools, if there can be any, and closes
+// the line. l.mu is held.
 func (l *Lease) advance(pools []string) {
 	if l.line == nil {
 		return
 	}
 	if sec, nsec := l.line.Changed(); l.company || (lineMark{sec, nsec}) != l.mark {
-		wakeNext(l.line, pools, "")
+		l.wake(pools)
 	}
 	l.line.Close()
 	l.line = nil
 }
 
-// lookAhead bounds how many tickets one release looks at.
+func (l *Lease) wake(pools []string) {
+	if l.line != nil && len(pools) > 0 {
+		wakeNext(l.line, pools)
+	}
+}
+
+// lookAhead bounds how many tickets are read in order to wake.
 const lookAhead = 64
 
-// wakeNext wakes the first of each kind in line for one of the pools, if it
-// stands behind a stopped one that will not act, or watches nothing itself.
-func wakeNext(l *line.Line, pools []string, except string) {
+// wakeNext wakes those in line for one of the pools who would not notice by
+// themselves that a slot came free: the first of a kind, if it watches nothing
+// or if it may be following one that will not act, being stopped or parked.
+// Tickets of one kind bear one tag, so only few are read.
+func wakeNext(l *line.Line, pools []string) {
 	names, err := l.Names()
 	if err != nil {
 		return
 	}
-	done := map[string]bool{}    // kinds whose first was found
-	stopped := map[string]bool{} // kinds with a stopped one before it
-	for i, name := range names {
-		if i == lookAhead {
+	var ahead []standing
+	done := map[string]bool{} // kinds whose first that acts was found
+	for _, name := range names {
+		tag := line.Tag(name)
+		if done[tag] {
+			continue
+		}
+		if len(ahead) == lookAhead {
 			return
 		}
-		if name == except {
+		t, err := l.Read(name, true)
+		if err != nil || !wantsAny(t, pools) {
 			continue
 		}
-		t, err := l.Read(name, false)
-		if err != nil || t.Parked != nil || !wantsAny(t, pools) {
-			continue
+		s := standing{t, t.Parked == nil && !t.Stopped()}
+		if s.acts && (t.Deaf || leftBehind(ahead, t)) {
+			l.Wake(name)
 		}
-		kind := kindOf(t)
-		switch {
-		case done[kind]:
-		case t.Stopped():
-			stopped[kind] = true
-		default:
-			done[kind] = true
-			if stopped[kind] || t.Deaf {
-				l.Wake(name)
+		done[tag] = s.acts && tag != ""
+		ahead = append(ahead, s)
+	}
+}
+
+// standing is somebody in line, and whether it can act.
+type standing struct {
+	*line.Ticket
+	acts bool
+}
+
+// leftBehind tells whether t may be following one that does not act.
+func leftBehind(ahead []standing, t *line.Ticket) bool {
+	left := false
+	for _, s := range slices.Backward(ahead) {
+		if covers(s.Pools, t.Pools) {
+			if s.acts {
+				return false
 			}
+			left = true
 		}
 	}
+	return left
 }
 
 func wantsAny(t *line.Ticket, pools []string) bool {
 	return slices.ContainsFunc(t.Pools, func(p line.Pool) bool { return slices.Contains(pools, p.Name) })
 }
 
-func kindOf(t *line.Ticket) string { return fmt.Sprint(t.Pools) }
+// prepared bounds how many files are made beforehand: a cap may be any number,
+// and this is for the few slots of heavy commands.
+const prepared = 256
 
 func preparePool(leases string, p Pool) error {
 	pool, err := slot.Open(leases, p.Name, true)
@@ -664,8 +781,15 @@ func preparePool(leases string, p Pool) error {
 	} else {
 		f.Close()
 	}
-	for i := range p.Cap {
-		f, err := pool.Dir().Open(strconv.Itoa(i)+".lock", flock.Pass)
+	have, err := pool.Indexes()
+	if err != nil {
+		return err
+	}
+	for i := range min(p.Cap, prepared) {
+		if slices.Contains(have, i) {
+			continue
+		}
+		f, err := pool.Dir().Open(slot.FileName(i), flock.Pass)
 		if err != nil {
 			return err
 		}

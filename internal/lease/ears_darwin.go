@@ -22,7 +22,9 @@ func (w *watch) close()             {}
 func (w *watch) fd() int            { return -1 }
 func (w *watch) slots(string) error { return errNoEvent }
 func (w *watch) holds(string)       {}
-func (w *watch) read() []slotFile   { return nil }
+func (w *watch) read() ([]slotFile, bool) {
+	return nil, false
+}
 
 type watched struct{ claim proc.Claim }
 

@@ -36,7 +36,10 @@ func (w *watch) close()  { unix.Close(w.ino) }
 func (w *watch) fd() int { return w.ino }
 
 func (w *watch) slots(dir string) error {
-	wd, err := unix.InotifyAddWatch(w.ino, dir, unix.IN_CLOSE_WRITE|unix.IN_DELETE_SELF|unix.IN_ONLYDIR)
+	// Nobody deletes in a pool but by hand. The directory's own end would come
+	// too late: an open file in it keeps it.
+	const changes = unix.IN_CLOSE_WRITE | unix.IN_DELETE | unix.IN_MOVE_SELF
+	wd, err := unix.InotifyAddWatch(w.ino, dir, changes|unix.IN_ONLYDIR)
 	if err != nil {
 		return os.NewSyscallError("inotify_add_watch", err)
 	}
@@ -46,15 +49,15 @@ func (w *watch) slots(dir string) error {
 
 // holds watches the directory of holds, if there is one.
 func (w *watch) holds(dir string) {
-	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_CLOSE_WRITE
+	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_CLOSE_WRITE | unix.IN_MOVE_SELF
 	if dir != "" {
 		_, _ = unix.InotifyAddWatch(w.ino, dir, changes|unix.IN_ONLYDIR)
 	}
 }
 
 // read takes the pending events and names the slots whose files were closed.
-func (w *watch) read() []slotFile {
-	var closed []slotFile
+// lost tells that a directory is not watched any more, or not in its place.
+func (w *watch) read() (closed []slotFile, lost bool) {
 	var buf [8192]byte
 	for {
 		n, err := unix.Read(w.ino, buf[:])
@@ -62,29 +65,29 @@ func (w *watch) read() []slotFile {
 			continue
 		}
 		if err != nil || n <= 0 {
-			return closed
+			return closed, lost
 		}
-		closed = append(closed, w.parse(buf[:n])...)
+		more, gone := w.parse(buf[:n])
+		closed, lost = append(closed, more...), lost || gone
 	}
 }
 
 // parse reads events of inotify(7): descriptor, mask, cookie, length, name.
-func (w *watch) parse(b []byte) []slotFile {
-	var closed []slotFile
+func (w *watch) parse(b []byte) (closed []slotFile, lost bool) {
 	for len(b) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(b))
-		length := int(binary.NativeEndian.Uint32(b[12:]))
-		end := unix.SizeofInotifyEvent + length
+		wd, mask := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:])
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
 		if end > len(b) {
-			return closed
+			break
 		}
+		lost = lost || mask&(unix.IN_IGNORED|unix.IN_MOVE_SELF) != 0
 		name := bytes.TrimRight(b[unix.SizeofInotifyEvent:end], "\x00")
-		if i, ok := slot.Index(string(name)); ok && w.pools[wd] != "" {
+		if i, ok := slot.Index(string(name)); ok && mask&unix.IN_CLOSE_WRITE != 0 && w.pools[wd] != "" {
 			closed = append(closed, slotFile{w.pools[wd], i})
 		}
 		b = b[end:]
 	}
-	return closed
+	return closed, lost
 }
 
 // watched is a process whose end and whose stopping matter to us.

@@ -5,8 +5,10 @@ package lease
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/handsel/handsel/internal/flock"
 	"github.com/handsel/handsel/internal/line"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
@@ -21,7 +23,9 @@ type ears struct {
 	stop    func() bool        // ends the context's hold on the bell
 	placed  bool               // our own ticket rings too
 	watch   *watch             // of the pools' directories and the holds; nil while we only follow
+	dirs    []flock.ID         // what watch watches, as it was at the look before
 	deaf    bool               // a watch could not be had: the fallback poll takes its place
+	partial bool               // something else could not be followed: the same
 	follow  follower           // the one of our kind before us
 	blocker follower           // the one whose turn it is
 	orphans map[proc.Claim]int // pidfds of agents without a holder
@@ -69,9 +73,29 @@ func (f *follower) close(b *bell) {
 	*f = follower{fifo: -1}
 }
 
+// unplace forgets our own ticket and those of others in the same line.
+func (e *ears) unplace(p *line.Place) {
+	if e.placed && p != nil {
+		e.bell.remove(p.WakeFd())
+	}
+	e.placed = false
+	e.follow.close(e.bell)
+	e.blocker.close(e.bell)
+}
+
+// unwatch stops watching slots. Closing an inotify instance can take 15 ms.
+func (e *ears) unwatch() {
+	if e.watch != nil {
+		e.bell.remove(e.watch.fd())
+		go e.watch.close()
+		e.watch = nil
+	}
+}
+
 // to makes f follow t, or nobody. It tells whether t's owner turned out to be
 // gone already, so that the look which saw it is out of date.
-func (f *follower) to(b *bell, l *line.Line, t *line.Ticket) (gone bool) {
+func (e *ears) to(f *follower, l *line.Line, t *line.Ticket) (gone bool) {
+	b := e.bell
 	if t == nil {
 		f.close(b)
 		return false
@@ -82,6 +106,7 @@ func (f *follower) to(b *bell, l *line.Line, t *line.Ticket) (gone bool) {
 	f.close(b)
 	fifo, err := l.Follow(t.Name)
 	if err != nil {
+		e.partial = e.partial || !errors.Is(err, line.ErrDead)
 		return errors.Is(err, line.ErrDead)
 	}
 	f.name, f.fifo, f.proc = t.Name, fifo, watchProcess(t.Owner())
@@ -94,54 +119,69 @@ func (f *follower) to(b *bell, l *line.Line, t *line.Ticket) (gone bool) {
 
 // listen sets up the events that can change the verdict. armed tells that
 // something is watched now that was not before, or that v is out of date.
-func (r *request) listen(ctx context.Context, v verdict) (armed bool, err error) {
+func (r *request) listen(ctx context.Context, v *verdict) (armed bool, err error) {
 	if r.ears == nil {
 		if r.ears, err = newEars(ctx); err != nil {
 			return false, err
 		}
+		// From here on a change counts; what it says of the past does not matter
+		// as we look once more anyway.
+		armed = r.want.Changed != nil && r.want.Changed()
 	}
 	e := r.ears
+	e.partial = false
 	if r.place != nil && !e.placed {
 		e.bell.add(r.place.WakeFd(), readable)
 		e.placed = true
 	}
 	if r.line != nil {
-		armed = e.follow.to(e.bell, r.line, v.follow)
-		armed = e.blocker.to(e.bell, r.line, v.blocker) || armed
+		armed = e.to(&e.follow, r.line, v.follow) || armed
+		armed = e.to(&e.blocker, r.line, v.blocker) || armed
 	}
-	if v.follow != nil && e.watch != nil {
-		// Somebody of our kind stands before us now: it watches, we follow.
-		e.bell.remove(e.watch.fd())
-		go e.watch.close()
-		e.watch = nil
+	if v.watch {
+		armed = r.watchSlots() || armed
+	} else if v.follow != nil {
+		e.unwatch() // somebody of our kind stands before us now: it watches, we follow
+		e.deaf = false
 	}
-	if v.watch && e.watch == nil && !e.deaf {
-		if e.watch = r.openWatch(); e.watch == nil {
-			e.deaf = true
-		} else {
-			e.bell.add(e.watch.fd(), readable)
-		}
-		armed = true
+	armed = e.watchOrphans(v.orphans) || armed
+	v.blind = v.blind || e.partial
+	return armed, nil
+}
+
+// watchSlots makes sure that the slots of our pools are watched where they are
+// now, and tells whether they are so since just now, or not any more.
+func (r *request) watchSlots() (armed bool) {
+	e := r.ears
+	if e.watch != nil && slices.Equal(e.dirs, r.dirs) {
+		return false
 	}
-	return e.watchOrphans(v.orphans) || armed, nil
+	e.unwatch()
+	e.watch = r.openWatch()
+	e.dirs = slices.Clone(r.dirs)
+	if e.watch != nil {
+		e.bell.add(e.watch.fd(), readable)
+		e.deaf = false
+		return true
+	}
+	// All of a user's inotify instances may be in use. Our ticket must say so.
+	was := e.deaf
+	e.deaf = true
+	return !was
 }
 
 // openWatch watches every pool we want and the holds; nil when that cannot be
-// had, as when all of a user's inotify instances are in use.
+// had.
 func (r *request) openWatch() *watch {
 	w, err := newWatch()
 	if err != nil {
 		return nil
 	}
-	pools, err := r.want.Pools()
-	for _, p := range pools {
-		if err = errors.Join(err, w.slots(r.at.Leases+"/"+p.Name)); err != nil {
-			break
+	for _, p := range r.pools {
+		if w.slots(r.at.Leases+"/"+p.Name) != nil {
+			w.close()
+			return nil
 		}
-	}
-	if err != nil {
-		w.close()
-		return nil
 	}
 	w.holds(r.at.Holds)
 	return w
@@ -162,6 +202,7 @@ func (e *ears) watchOrphans(now []orphan) (armed bool) {
 			e.bell.add(fd, readable)
 		}
 		armed = armed || err == nil || errors.Is(err, proc.ErrGone)
+		e.partial = e.partial || err != nil
 	}
 	for claim, fd := range e.orphans {
 		if !wanted[claim] {
@@ -180,19 +221,23 @@ func (r *request) sleep(ctx context.Context, v verdict, left time.Duration) erro
 	if v.again != 0 {
 		deadline = earlier(deadline, time.Now().Add(v.again-machine.SinceBoot()))
 	}
-	if !v.why.Until.IsZero() {
-		deadline = earlier(deadline, time.Now().Add(v.why.Until.Sub(machine.Now())))
+	if until := v.why.Until.Sub(machine.Now()); until > 0 { // one that is past is no time to wake at
+		deadline = earlier(deadline, time.Now().Add(until))
 	}
-	for {
+	for rounds := 1; ; rounds++ {
 		rang, err := r.hear(earlier(deadline, time.Now().Add(r.fallback(v))))
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		if rang || !time.Now().Before(deadline) || !r.quiet(v) {
+		if rang || rounds == lookAnyway || !time.Now().Before(deadline) || !r.quiet(v) {
 			return nil
 		}
 	}
 }
+
+// lookAnyway is after how many quiet polls a waiter looks all the same: should
+// whoever watches for it be hung, it still comes to its turn.
+const lookAnyway = 2
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
@@ -204,7 +249,7 @@ func earlier(a, b time.Time) time.Time {
 // quietFactor stretches the poll of a waiter to whom the kernel reports all
 // that matters: it then only looks for what has no event, a neighbour that was
 // stopped or a cap that was changed.
-const quietFactor = 5
+const quietFactor = 8
 
 // fallback is how long until the next look without an event. Those further
 // back look less often: together they then cost no more than a few would.
@@ -213,7 +258,7 @@ func (r *request) fallback(v verdict) time.Duration {
 	if v.follow != nil {
 		d *= time.Duration(max(v.ahead, 1))
 	}
-	if !r.ears.deaf && !(v.blind && v.watch) {
+	if !r.ears.deaf && !v.blind {
 		d *= quietFactor
 	}
 	return jittered(d)
@@ -223,14 +268,8 @@ func (r *request) fallback(v verdict) time.Duration {
 // a file (S15).
 func (r *request) quiet(v verdict) bool {
 	e := r.ears
-	if e.deaf || v.blind && v.watch || r.want.Changed != nil && r.want.Changed() {
+	if e.deaf || v.blind || v.checked || r.want.Changed != nil && r.want.Changed() {
 		return false
-	}
-	if r.line != nil {
-		sec, nsec := r.line.Changed()
-		if (lineMark{sec, nsec}) != r.marks {
-			return false
-		}
 	}
 	return !e.follow.proc.stopped()
 }
@@ -247,7 +286,11 @@ func (r *request) hear(until time.Time) (rang bool, err error) {
 		case r.place != nil && fd == r.place.WakeFd():
 			r.place.Drain()
 		case e.watch != nil && fd == e.watch.fd():
-			r.awaitFree(e.watch.read())
+			closed, lost := e.watch.read()
+			if lost {
+				e.unwatch() // a directory went away: another may have its place
+			}
+			r.awaitFree(closed)
 		case fd == e.follow.fifo || fd == e.follow.proc.fd():
 			e.follow.close(e.bell)
 		case fd == e.blocker.fifo || fd == e.blocker.proc.fd():

@@ -12,6 +12,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -237,7 +238,8 @@ type Lease struct {
 	// or left since, there is nobody to wake.
 	company bool
 	mark    lineMark
-	after   []func() // what the wait left open, to be closed once the child runs
+	after   func()      // closes what the wait left open, once the child runs
+	soon    *time.Timer // closes it also when the child is late
 	waited  time.Duration
 }
 
@@ -279,7 +281,7 @@ func (l *Lease) RecordChild(id proc.ID) error {
 			return &Refused{
 				Waiting: Waiting{Code: SlotUnwritable, Pool: h.Pool, Cap: rec.Cap,
 					Message: fmt.Sprintf("slot %s in pool %q cannot record the child: %v", h, h.Pool, err)},
-				Engine: rec.Engine, Workload: rec.Workload, Cause: err,
+				Engine: rec.Engine, Workload: rec.Workload, Gate: rec.Workload == GateWorkload, Cause: err,
 			}
 		}
 	}
@@ -287,18 +289,35 @@ func (l *Lease) RecordChild(id proc.ID) error {
 	return nil
 }
 
-// settle closes what the wait left open. Closing an inotify instance can take
-// 15 ms, so it is kept off the path between admission and the child.
+// settleBy bounds how long those behind us sleep on although we were admitted.
+const settleBy = 10 * time.Millisecond
+
+// settle closes what the wait left open, and lets those behind us in line look
+// in their turn. Closing an inotify instance can take 15 ms and waking others
+// takes a processor, so both are kept off the path between admission and the
+// child; but not for long, as the child may be slow to start. l.mu is held.
 func (l *Lease) settle() {
+	if l.after == nil {
+		return
+	}
+	l.soon.Stop()
 	after := l.after
 	l.after = nil
-	if len(after) > 0 {
-		go func() {
-			for _, closeIt := range after {
-				closeIt()
-			}
-		}()
+	go func() {
+		after()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake(l.pools())
+	}()
+}
+
+// pools are those of the lease's slots. l.mu is held.
+func (l *Lease) pools() []string {
+	var names []string
+	for _, h := range l.slots {
+		names = append(names, h.Pool)
 	}
+	return names
 }
 
 // Release gives all slots back and wakes whoever must be woken. An error says
@@ -308,11 +327,16 @@ func (l *Lease) Release() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settle()
-	var pools []string
+	pools := l.pools()
+	// All are cleared before the first is let go: else somebody might find room
+	// in one pool while another still seems full to one before it in line, and
+	// pass (S16).
 	var errs []error
 	for _, h := range l.slots {
-		errs = append(errs, h.Release())
-		pools = append(pools, h.Pool)
+		errs = append(errs, h.Clear())
+	}
+	for _, h := range slices.Backward(l.slots) {
+		h.Keep()
 	}
 	l.slots = nil
 	l.advance(pools)
@@ -339,7 +363,9 @@ func (l *Lease) Keep() error {
 	for _, h := range l.slots {
 		h.Keep()
 	}
+	pools := l.pools()
 	l.slots = nil
+	l.advance(pools)
 	return nil
 }
 

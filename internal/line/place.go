@@ -92,6 +92,22 @@ func (p *Place) Amend(rec Record) error {
 	return p.file.WriteAt(text, 0)
 }
 
+// Acted says that the owner has just looked for itself: whether it was seen
+// admissible before means nothing any more (S16). The caller holds the line's
+// lock.
+func (p *Place) Acted() error {
+	var text [marksSize]byte
+	n, err := p.file.ReadAt(text[:], recordSize)
+	if err != nil {
+		return err
+	}
+	passes, admissible := parseMarks(text[:n])
+	if admissible == 0 {
+		return nil
+	}
+	return p.file.WriteAt(formatMarks(passes, 0), recordSize)
+}
+
 // Move gives the ticket another place, keeping all else (a later verb changes
 // the priority of a waiting start). The caller holds the line's lock.
 func (p *Place) Move(name string, rec Record) error {

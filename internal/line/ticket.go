@@ -22,11 +22,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/handsel/handsel/internal/flock"
@@ -93,17 +95,28 @@ func (t *Ticket) Owner() proc.Claim {
 	return proc.Claim{Pid: t.Pid, Ticks: t.Ticks, Boot: t.Boot, NS: t.NS}
 }
 
-// Stopped tells whether the owner is stopped, so that it will not act.
+// Stopped tells whether the owner will not act: it is stopped, or it has ended
+// and its ticket only reads locked because somebody is looking at it just now.
 func (t *Ticket) Stopped() bool {
 	if t.NS != 0 && t.NS != machine.PidNS() {
 		return false // its number means nothing here; the 250 ms rule still covers it
 	}
 	st, err := proc.ReadStat(t.Pid)
-	return err == nil && st.Ticks == t.Ticks && st.Stopped()
+	if err != nil {
+		return errors.Is(err, proc.ErrGone)
+	}
+	return t.Ticks != 0 && st.Ticks != t.Ticks || st.Stopped() || st.Zombie()
 }
 
 // Line is the open directory of tickets.
-type Line struct{ dir *flock.Dir }
+type Line struct {
+	dir    *flock.Dir
+	litter bool // the last listing had files that belong to no ticket
+}
+
+// Current tells whether the path still names this directory: somebody may have
+// removed it by hand while we wait.
+func (l *Line) Current() bool { return l.dir.Current() }
 
 // Open opens the line's directory, with create making it, 0700. Without, the
 // error is fs.ErrNotExist when nobody ever waited.
@@ -127,12 +140,10 @@ func (l *Line) Close() { l.dir.Close() }
 // Lock takes the lock of the whole line, waiting until ctx ends or patience is
 // over; the file is returned also then, to name its owner. Closing the
 // returned file gives it back. A process that may only read takes it too.
+// flock.ErrReplaced when the file was removed meanwhile.
 func (l *Line) Lock(ctx context.Context, patience time.Duration) (*flock.File, error) {
-	f, err := l.dir.Open(lockName, flock.Pass)
+	f, err := l.dir.Pass(ctx, lockName, patience)
 	if err != nil {
-		return nil, fmt.Errorf("line: %w", err)
-	}
-	if err := f.Lock(ctx, patience); err != nil {
 		return f, fmt.Errorf("line: %w", err)
 	}
 	return f, nil
@@ -166,6 +177,26 @@ func Name(start time.Duration, priority int, id string) string {
 	return fmt.Sprintf("%016x.%s%s", uint64(key+middle), id, ticketSuffix)
 }
 
+// Tagged adds to a ticket's id what it waits for, so that the names alone tell
+// which tickets are of one kind. The tag is a hint: it does not change when the
+// ticket does.
+func Tagged(id string, pools []Pool) string {
+	sum := fnv.New32a()
+	for _, p := range pools {
+		fmt.Fprintf(sum, "%s=%d\n", p.Name, p.Cap)
+	}
+	return fmt.Sprintf("%s-%08x", id, sum.Sum32())
+}
+
+// Tag is the tag in a ticket's name, or "".
+func Tag(name string) string {
+	name = strings.TrimSuffix(name, ticketSuffix)
+	if i := strings.LastIndexByte(name, '-'); i >= 0 {
+		return name[i+1:]
+	}
+	return ""
+}
+
 // NewID is a random tie-breaker for tickets that arrive in one instant.
 func NewID() string {
 	var b [6]byte
@@ -176,16 +207,42 @@ func NewID() string {
 // Names lists all tickets in the order of the line, dead ones included.
 func (l *Line) Names() ([]string, error) {
 	var names []string
+	wakes, temporary := 0, 0
 	err := l.dir.Names(func(name []byte) {
-		if bytes.HasSuffix(name, []byte(ticketSuffix)) && name[0] != '.' {
+		switch {
+		case bytes.HasSuffix(name, []byte(wakeSuffix)):
+			wakes++
+		case !bytes.HasSuffix(name, []byte(ticketSuffix)):
+		case name[0] == '.':
+			temporary++
+		default:
 			names = append(names, string(name))
 		}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("line: %w", err)
 	}
-	sort.Strings(names)
+	l.litter = temporary > 0 || wakes > len(names)
+	if len(names) > 1 {
+		sort.Strings(names)
+	}
 	return names, nil
+}
+
+// Tidy removes what the listing before showed to belong to no ticket: the
+// remains of processes that were killed while they took or left their place.
+// The caller holds the line's lock, so nobody is just standing up.
+func (l *Line) Tidy() {
+	if !l.litter {
+		return
+	}
+	dead, err := l.Stale()
+	if err != nil {
+		return // they are only litter
+	}
+	for _, name := range dead {
+		_ = l.Sweep(name)
+	}
 }
 
 // ErrDead reports a ticket whose owner is gone: its lock is free, or its file
@@ -196,29 +253,35 @@ var ErrDead = errors.New("the ticket's owner is gone")
 // the dead ticket is then removed, under its own lock. A living ticket that
 // cannot be read is returned with no pools: it blocks nobody.
 func (l *Line) Read(name string, sweep bool) (*Ticket, error) {
-	f, err := l.dir.Open(name, flock.Look)
-	if errors.Is(err, fs.ErrNotExist) {
+	buf := texts.Get().(*[recordSize + marksSize]byte)
+	defer texts.Put(buf)
+	n, held, err := l.dir.Probe(name, buf[:])
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, ErrDead
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	case held:
+		return parse(name, buf[:max(n, 0)]), nil
+	}
+	if sweep {
+		l.bury(name)
+	}
+	return nil, ErrDead
+}
+
+var texts = sync.Pool{New: func() any { return new([recordSize + marksSize]byte) }}
+
+// bury removes a dead ticket, if it is that still.
+func (l *Line) bury(name string) {
+	f, err := l.dir.Open(name, flock.Look)
+	if err != nil {
+		return
 	}
 	defer f.Close()
-	switch err := f.TryLock(); {
-	case err == nil:
-		if sweep && f.Check() == nil {
-			l.remove(name)
-		}
-		return nil, ErrDead
-	case !errors.Is(err, flock.ErrHeld):
-		return nil, err
+	if f.TryLock() == nil && f.Check() == nil {
+		l.remove(name)
 	}
-	buf := make([]byte, recordSize+marksSize)
-	n, err := f.Read(buf)
-	if err != nil {
-		return nil, err
-	}
-	return parse(name, buf[:n]), nil
 }
 
 func (l *Line) remove(name string) {

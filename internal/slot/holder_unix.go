@@ -3,6 +3,8 @@
 package slot
 
 import (
+	"os"
+
 	"github.com/handsel/handsel/internal/machine"
 	"golang.org/x/sys/unix"
 )
@@ -11,9 +13,17 @@ import (
 // ended. Its lock then is on its way out, or was handed over and will get a
 // new record; either way the look must be repeated. One kill(2) with signal 0
 // is the cheapest look there is; it proves nothing about who has the pid now.
-func holderGone(b brief) bool {
-	if len(b.boot) > 0 && (b.ns != machine.PidNS() || string(b.boot) != machine.BootID()) {
+func (s *Seen) holderGone() bool {
+	boot := ""
+	if s.odd != nil {
+		boot = s.odd.BootID
+	} else {
+		boot = s.said.bootID(s.text)
+	}
+	if boot != "" && (s.said.ns != machine.PidNS() || boot != machine.BootID()) {
 		return false
 	}
-	return unix.Kill(b.holder, 0) == unix.ESRCH
+	return s.said.holder > 0 && s.said.holder != pid && unix.Kill(s.said.holder, 0) == unix.ESRCH
 }
+
+var pid = os.Getpid()

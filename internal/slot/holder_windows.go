@@ -1,3 +1,3 @@
 package slot
 
-func holderGone(brief) bool { return false }
+func (s *Seen) holderGone() bool { return false }

@@ -72,13 +72,8 @@ func (r Record) encode() ([]byte, error) {
 	for {
 		text := r.appendTo(make([]byte, 0, RecordSize))
 		if len(text) < RecordSize {
-			n := len(text)
-			text = text[:RecordSize]
-			for ; n < RecordSize-1; n++ {
-				text[n] = ' '
-			}
-			text[RecordSize-1] = '\n'
-			return text, nil
+			text = append(text, padding[:RecordSize-1-len(text)]...)
+			return append(text, '\n'), nil
 		}
 		if r.Argv0 == "" {
 			return nil, errors.New("slot record does not fit its size")
@@ -151,9 +146,14 @@ func Parse(text []byte) *Record {
 	if len(text) == 0 || len(text) > maxRecord {
 		return nil
 	}
-	if r, ok := parsePlain(text); ok {
-		return r
+	if f, ok := scan(text); ok {
+		return f.record(text)
 	}
+	return parseAny(text)
+}
+
+// parseAny is the rule by which Parse goes.
+func parseAny(text []byte) *Record {
 	var loose struct {
 		Cap          any `json:"cap"`
 		ChildPid     any `json:"child_pid"`
@@ -206,226 +206,4 @@ func firstByte(text []byte) byte {
 		}
 	}
 	return 0
-}
-
-// parsePlain reads the flat, escape-free objects that holders write: counting
-// reads one for every held slot, and a general decoder would cost more than
-// the system calls around it. It gives up (false) on anything unusual, and
-// Parse then asks encoding/json, whose answer is the rule.
-func parsePlain(text []byte) (*Record, bool) {
-	r := new(Record)
-	s := scanner{text: text}
-	return r, s.object(r)
-}
-
-// brief is what counting needs of a held slot's record.
-type brief struct {
-	limit, holder int
-	boot          []byte
-	ns            uint64
-}
-
-// briefly reads what counting needs, without keeping anything else. It gives
-// up like parsePlain.
-func briefly(text []byte) (brief, bool) {
-	if len(text) > maxRecord {
-		return brief{}, false
-	}
-	var r Record
-	s := scanner{text: text, brief: true}
-	ok := s.object(&r)
-	return brief{limit: r.Cap, holder: r.HolderPid, boot: s.boot, ns: r.PidNS}, ok
-}
-
-// scanner reads one object. With brief it keeps only numbers that counting
-// needs, and makes no garbage.
-type scanner struct {
-	text  []byte
-	at    int
-	brief bool
-	boot  []byte
-}
-
-func (s *scanner) object(r *Record) bool {
-	if !s.eat('{') {
-		return false
-	}
-	for {
-		key, ok := s.str()
-		if !ok || !s.eat(':') || !s.field(r, key) {
-			return false
-		}
-		if s.eat('}') {
-			s.blank()
-			return s.at == len(s.text)
-		}
-		if !s.eat(',') {
-			return false
-		}
-	}
-}
-
-func (s *scanner) blank() {
-	for s.at < len(s.text) {
-		switch s.text[s.at] {
-		case ' ', '\n', '\r', '\t':
-			s.at++
-		default:
-			return
-		}
-	}
-}
-
-func (s *scanner) eat(c byte) bool {
-	if s.at < len(s.text) && s.text[s.at] == c {
-		s.at++
-		return true
-	}
-	s.blank()
-	if s.at < len(s.text) && s.text[s.at] == c {
-		s.at++
-		return true
-	}
-	return false
-}
-
-// str reads a string of printable ASCII without escapes.
-func (s *scanner) str() ([]byte, bool) {
-	if !s.eat('"') {
-		return nil, false
-	}
-	for start := s.at; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; {
-		case c == '"':
-			s.at++
-			return s.text[start : s.at-1], true
-		case c < 0x20 || c > 0x7e || c == '\\':
-			return nil, false
-		}
-	}
-	return nil, false
-}
-
-// number reads an unsigned decimal number as JSON writes it.
-func (s *scanner) number() ([]byte, bool) {
-	s.blank()
-	start, dots := s.at, 0
-	for ; s.at < len(s.text); s.at++ {
-		c := s.text[s.at]
-		if c == '.' {
-			dots++
-		} else if c < '0' || c > '9' {
-			break
-		}
-	}
-	n := s.text[start:s.at]
-	plain := len(n) > 0 && dots <= 1 && n[0] != '.' && n[len(n)-1] != '.' && (n[0] != '0' || len(n) == 1 || n[1] == '.')
-	return n, plain
-}
-
-func (s *scanner) null() bool {
-	s.blank()
-	if s.at+4 <= len(s.text) && string(s.text[s.at:s.at+4]) == "null" {
-		s.at += 4
-		return true
-	}
-	return false
-}
-
-func (s *scanner) field(r *Record, key []byte) bool {
-	switch string(key) {
-	case "cap":
-		return s.int(&r.Cap)
-	case "holder_pid":
-		return s.int(&r.HolderPid)
-	case "child_pid":
-		if s.null() {
-			r.ChildPid = nil
-			return true
-		}
-		var pid int
-		ok := s.int(&pid)
-		if !s.brief {
-			r.ChildPid = &pid
-		}
-		return ok
-	case "child_started":
-		if s.null() {
-			r.ChildStarted = nil
-			return true
-		}
-		var started float64
-		ok := s.float(&started)
-		if !s.brief {
-			r.ChildStarted = &started
-		}
-		return ok
-	case "since":
-		return s.float(&r.Since)
-	case "child_ticks":
-		return s.uint(&r.ChildTicks)
-	case "pid_ns":
-		return s.uint(&r.PidNS)
-	case "holder_ticks":
-		return s.uint(&r.HolderTicks)
-	case "boot_id":
-		if s.brief {
-			var ok bool
-			s.boot, ok = s.str()
-			return ok
-		}
-		return s.word(&r.BootID)
-	case "engine":
-		return s.word(&r.Engine)
-	case "workload":
-		return s.word(&r.Workload)
-	case "run":
-		return s.word(&r.Run)
-	case "argv0":
-		return s.word(&r.Argv0)
-	}
-	return false
-}
-
-func (s *scanner) word(into *string) bool {
-	text, ok := s.str()
-	if ok && !s.brief {
-		*into = string(text)
-	}
-	return ok
-}
-
-func (s *scanner) uint(into *uint64) bool {
-	n, ok := s.number()
-	if !ok || len(n) > 15 {
-		return false // 15 digits are exact in a float64, as for encoding/json
-	}
-	var v uint64
-	for _, c := range n {
-		if c == '.' {
-			return false
-		}
-		v = 10*v + uint64(c-'0')
-	}
-	*into = v
-	return true
-}
-
-func (s *scanner) int(into *int) bool {
-	var v uint64
-	if !s.uint(&v) || v > math.MaxInt32 {
-		return false
-	}
-	*into = int(v)
-	return true
-}
-
-func (s *scanner) float(into *float64) bool {
-	n, ok := s.number()
-	if !ok || s.brief {
-		return ok
-	}
-	v, err := strconv.ParseFloat(string(n), 64)
-	*into = v
-	return err == nil
 }

@@ -15,8 +15,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
+	"github.com/handsel/handsel/internal/failpoint"
 	"github.com/handsel/handsel/internal/flock"
 	"github.com/handsel/handsel/internal/proc"
 )
@@ -44,14 +46,33 @@ type Seen struct {
 	Index int
 	State State
 	text  []byte
+	said  fields  // what text says
+	odd   *Record // the same, where scan gave up
+	good  bool    // it says something
 }
 
 // Record is what the slot says, nil when there is nothing that can be read.
-func (s Seen) Record() *Record { return Parse(s.text) }
+func (s *Seen) Record() *Record {
+	if !s.good || s.odd != nil {
+		return s.odd
+	}
+	return s.said.record(s.text)
+}
+
+// Process is the agent that the slot says it is held for or, before there is
+// one (agent is false), its holder; ok is false when there is nothing that can
+// be read. It is Record for those who first look whether the number concerns
+// them.
+func (s *Seen) Process() (pid int, agent, ok bool) {
+	if s.good && s.said.hasChild {
+		return s.said.child, true, true
+	}
+	return s.said.holder, false, s.good
+}
 
 // Blank tells whether the slot holds no text at all: its holder could not
 // write one, or is about to let go.
-func (s Seen) Blank() bool { return len(s.text) == 0 }
+func (s *Seen) Blank() bool { return len(s.text) == 0 }
 
 // Count is a pool at one look.
 type Count struct {
@@ -61,6 +82,12 @@ type Count struct {
 	Slots  []Seen // those that are not free
 	Free   int    // the lowest index that can be taken
 	Doubts int    // locked slots without a readable record: look again before deciding
+
+	space   []byte // what Slots' texts lie in
+	last    []Seen // of the count before, with their space: much is read again and again
+	before  []byte
+	indexes []int
+	taken   []bool
 }
 
 // Limit is the smallest cap in play: own (0 = none) and every holder's (S11).
@@ -71,19 +98,37 @@ func (c *Count) Limit(own int) int {
 	return own
 }
 
-// Leaving is how many locked slots name a holder that has ended: their locks
-// are on their way out, so nobody should wait or be refused for one.
-func (c *Count) Leaving() int {
-	n := 0
-	for _, s := range c.Slots {
-		if s.State != Held {
-			continue
-		}
-		if b, ok := briefly(s.text); ok && b.holder > 0 && holderGone(b) {
-			n++
+// Doubtful tells whether a pool that is full under the cap own may turn out not
+// to be: because of locked slots without a readable record, or of locks whose
+// recorded holder has ended, which are on their way out. Neither they nor their
+// caps may be the reason for a wait or a refusal before the look was repeated.
+func (c *Count) Doubtful(own int) bool {
+	held, limit, unsure := 0, own, false
+	for i := range c.Slots {
+		s := &c.Slots[i]
+		switch {
+		case s.State != Held:
+			held++
+		case !s.good || s.holderGone():
+			unsure = true
+		default:
+			held++
+			if s.said.limit > 0 && (limit == 0 || s.said.limit < limit) {
+				limit = s.said.limit
+			}
 		}
 	}
-	return n
+	return unsure && (limit == 0 || held < limit)
+}
+
+// Strictest is the holder that recorded the smallest cap, 0 when there is none.
+func (c *Count) Strictest() int {
+	for i := range c.Slots {
+		if s := &c.Slots[i]; s.State == Held && s.good && c.Cap != 0 && s.said.limit == c.Cap {
+			return s.said.holder
+		}
+	}
+	return 0
 }
 
 // Full tells whether no slot may be taken under the cap own.
@@ -123,66 +168,111 @@ func (p *Pool) Dir() *flock.Dir { return p.dir }
 
 // Count looks at every slot on disk.
 func (p *Pool) Count() (Count, error) {
-	c := Count{Pool: p.Name}
-	indexes, err := p.indexes()
-	if err != nil {
-		return c, fmt.Errorf("count pool %q: %w", p.Name, err)
+	var c Count
+	err := p.CountInto(&c)
+	return c, err
+}
+
+// CountInto is Count that uses the space of an earlier count again, whose Slots
+// are gone then: an admission makes no garbage by looking.
+func (p *Pool) CountInto(c *Count) error {
+	*c = Count{
+		Pool: p.Name, Slots: c.last[:0], space: c.before[:0], last: c.Slots, before: c.space,
+		indexes: c.indexes[:0], taken: c.taken[:0],
 	}
-	c.Slots = make([]Seen, 0, len(indexes))
-	taken := make([]bool, len(indexes)+1)
-	buf := make([]byte, (1+len(indexes))*readSize)
-	for _, i := range indexes {
-		seen, err := p.look(i, &buf)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed by hand between listing and looking
+	if err := p.list(c); err != nil {
+		return fmt.Errorf("count pool %q: %w", p.Name, err)
+	}
+	for range len(c.indexes) + 1 {
+		c.taken = append(c.taken, false)
+	}
+	for _, i := range c.indexes {
+		c.Slots = append(c.Slots, Seen{Index: i})
+		seen := &c.Slots[len(c.Slots)-1]
+		var last *Seen
+		if n := len(c.Slots); n <= len(c.last) {
+			last = &c.last[n-1]
 		}
-		if err != nil {
-			return c, fmt.Errorf("count pool %q: %w", p.Name, err)
+		err := p.look(seen, last, &c.space)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("count pool %q: %w", p.Name, err)
 		}
-		if seen.State == Free {
+		if err != nil || seen.State == Free { // or removed by hand between listing and looking
+			c.Slots = c.Slots[:len(c.Slots)-1]
 			continue
 		}
-		if i < len(taken) {
-			taken[i] = true
+		if i < len(c.taken) {
+			c.taken[i] = true
 		}
 		c.add(seen)
 	}
-	for taken[c.Free] {
+	for c.taken[c.Free] {
 		c.Free++
 	}
-	return c, nil
+	return nil
 }
 
-func (c *Count) add(s Seen) {
+func (c *Count) add(s *Seen) {
 	c.Held++
-	c.Slots = append(c.Slots, s)
 	if s.State != Held {
 		return // the cap of a holder that has gone is no longer in play
 	}
-	b, ok := briefly(s.text)
-	if !ok {
-		r := s.Record()
-		if r == nil {
-			c.Doubts++
-			return
-		}
-		b = brief{limit: r.Cap}
-	}
-	if b.limit > 0 && (c.Cap == 0 || b.limit < c.Cap) {
-		c.Cap = b.limit
+	switch limit := s.said.limit; {
+	case !s.good:
+		c.Doubts++
+	case limit > 0 && (c.Cap == 0 || limit < c.Cap):
+		c.Cap = limit
 	}
 }
 
-// indexes lists the slots that have a file: whole decimal numbers, written one
+// read makes out what the slot's text says. last is an earlier look, of any
+// slot: the same text says the same.
+func (s *Seen) read(last *Seen) {
+	if len(s.text) == 0 {
+		return
+	}
+	if last != nil && last.good && last.odd == nil && bytes.Equal(s.text, last.text) {
+		s.said, s.good = last.said, true
+		return
+	}
+	if s.said, s.good = scan(s.text); s.good {
+		return
+	}
+	s.said = fields{}
+	if s.odd = parseAny(s.text); s.odd == nil || len(s.text) > maxRecord {
+		s.odd = nil
+		return
+	}
+	s.good = true
+	s.said = fields{limit: s.odd.Cap, holder: s.odd.HolderPid, ns: s.odd.PidNS}
+	if s.odd.ChildPid != nil {
+		s.said.child, s.said.hasChild = *s.odd.ChildPid, true
+	}
+}
+
+// claim is what the record says of the agent.
+func (s *Seen) claim() (proc.Claim, bool) {
+	if s.odd != nil {
+		return s.odd.Child()
+	}
+	return s.said.claim(s.text)
+}
+
+// list notes the slots that have a file: whole decimal numbers, written one
 // way, followed by ".lock".
-func (p *Pool) indexes() ([]int, error) {
-	found := make([]int, 0, 16)
-	err := p.dir.Names(func(name []byte) {
+func (p *Pool) list(c *Count) error {
+	return p.dir.Names(func(name []byte) {
 		if i, ok := index(name); ok {
-			found = append(found, i)
+			c.indexes = append(c.indexes, i)
 		}
 	})
-	return found, err
+}
+
+// Indexes lists the slots that have a file, in no order.
+func (p *Pool) Indexes() ([]int, error) {
+	var c Count
+	err := p.list(&c)
+	return c.indexes, err
 }
 
 // Index reads the name of a slot's file.
@@ -206,7 +296,8 @@ func index(name []byte) (int, bool) {
 	return i, i <= maxIndex
 }
 
-func fileName(i int) string {
+// FileName is the name of slot i in its pool's directory.
+func FileName(i int) string {
 	if i < len(usualNames) {
 		return usualNames[i]
 	}
@@ -223,57 +314,40 @@ var usualNames = func() (names [64]string) {
 
 // Look probes one slot. The error is fs.ErrNotExist when it has no file.
 func (p *Pool) Look(i int) (Seen, error) {
-	buf := make([]byte, readSize)
-	return p.look(i, &buf)
+	var space []byte
+	seen := Seen{Index: i}
+	err := p.look(&seen, nil, &space)
+	return seen, err
 }
 
-// look probes slot i. What it keeps of the record lies in buf, which it
-// replaces by the rest of its space.
-func (p *Pool) look(i int, buf *[]byte) (Seen, error) {
-	seen := Seen{Index: i}
-	f, err := p.dir.Open(fileName(i), flock.Look)
+// look probes the slot of seen's index. What it keeps of the record is appended
+// to space.
+func (p *Pool) look(seen, last *Seen, space *[]byte) error {
+	at := len(*space)
+	*space = slices.Grow(*space, readSize)
+	name, text := FileName(seen.Index), (*space)[at:at+readSize]
+	n, held, err := p.dir.Probe(name, text)
+	if n == readSize { // longer than a record of ours: read again, all of it
+		text = make([]byte, maxRecord+1)
+		n, held, err = p.dir.Probe(name, text)
+	} else {
+		*space = (*space)[:at+max(n, 0)]
+	}
 	if err != nil {
-		return seen, err
+		return err
 	}
-	defer f.Close()
-	locked := f.TryLock()
-	if locked != nil && locked != flock.ErrHeld {
-		return seen, locked
-	}
-	seen.text = readText(f, buf)
-	if locked != nil {
+	seen.text = text[:max(n, 0)] // no record is a record's absence, never an error (S7)
+	seen.read(last)
+	if held {
 		seen.State = Held
-		return seen, nil
+	} else if child, named := seen.claim(); named {
+		seen.State = ofChild(proc.Judge(child))
 	}
-	if len(seen.text) > 0 {
-		if child, named := seen.Record().Child(); named {
-			seen.State = ofChild(proc.Judge(child))
-		}
-	}
-	return seen, nil
+	return nil
 }
 
 func ofChild(v proc.Verdict) State {
 	return [...]State{proc.Gone: Free, proc.Alive: Orphaned, proc.Unverifiable: Unverifiable}[v]
-}
-
-// readText returns nothing for what cannot be read: no record is a record's
-// absence, never an error (S7).
-func readText(f *flock.File, buf *[]byte) []byte {
-	space := *buf
-	if len(space) < readSize {
-		space = make([]byte, readSize)
-	}
-	n, err := f.Read(space[:readSize])
-	if err == nil && n == readSize {
-		space = make([]byte, maxRecord+1)
-		n, err = f.Read(space)
-	}
-	if err != nil {
-		return nil
-	}
-	*buf = space[n:]
-	return space[:n]
 }
 
 // readSize is one byte more than a record of ours, so that a longer one shows.
@@ -282,12 +356,8 @@ const readSize = RecordSize + 1
 // Locked tells whether slot i's lock is held at this instant, without asking
 // what its record says. A file that is not there is not locked.
 func (p *Pool) Locked(i int) bool {
-	f, err := p.dir.Open(fileName(i), flock.Look)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return errors.Is(f.TryLock(), flock.ErrHeld)
+	_, held, err := p.dir.Probe(FileName(i), nil)
+	return err == nil && held
 }
 
 // Hold is a slot that is ours.
@@ -304,13 +374,14 @@ type Hold struct {
 // admission lock and has counted the slot free. flock.ErrHeld when it is not
 // free after all.
 func (p *Pool) Take(i int, rec Record) (*Hold, error) {
-	f, err := flock.Take(p.dir, fileName(i), flock.Own)
+	f, err := flock.Take(p.dir, FileName(i), flock.Own)
 	if errors.Is(err, flock.ErrHeld) {
 		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take slot %s/%d: %w", p.Name, i, err)
 	}
+	failpoint.Hit("slot.locked")
 	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
 	if err := h.write(); err != nil {
 		return nil, errors.Join(err, h.Release())
@@ -321,11 +392,11 @@ func (p *Pool) Take(i int, rec Record) (*Hold, error) {
 // TakeReadOnly takes slot i through a descriptor that cannot write, for a
 // process that is confined to reading (S1). Its record stays empty.
 func (p *Pool) TakeReadOnly(i int) (*Hold, error) {
-	f, err := flock.Take(p.dir, fileName(i), flock.Look)
+	f, err := flock.Take(p.dir, FileName(i), flock.Look)
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{Pool: p.Name, Index: i, file: f, marked: true}, nil
+	return &Hold{Pool: p.Name, Index: i, file: f}, nil
 }
 
 // Adopt makes a Hold of a descriptor that holds slot i's lock, received from
@@ -333,14 +404,13 @@ func (p *Pool) TakeReadOnly(i int) (*Hold, error) {
 // lock must be provably this descriptor's: it can be taken through it, and not
 // through another open of the path.
 func (p *Pool) Adopt(i int, fd int, rec Record) (*Hold, error) {
-	f, err := p.dir.Adopt(fileName(i), fd)
+	f, err := p.dir.Adopt(FileName(i), fd)
 	if err != nil {
 		return nil, fmt.Errorf("adopt slot %s/%d: %w", p.Name, i, err)
 	}
 	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
 	if err := h.write(); err != nil {
-		f.Close()
-		return nil, err
+		return nil, err // the descriptor is still the caller's to close
 	}
 	return h, nil
 }
@@ -377,12 +447,13 @@ func (h *Hold) SetChild(id proc.ID) error {
 	if err := h.write(); err != nil {
 		return err
 	}
-	h.marked = true
+	h.marked = h.file != nil && h.file.Writable()
 	return nil
 }
 
 // Marked tells whether the slot holds its child's whole identity, so that it
-// would keep the child's place without the lock.
+// would keep the child's place without the lock. One that could not be written
+// never does.
 func (h *Hold) Marked() bool { return h.marked }
 
 // Release clears the record and then closes the lock, so that a free slot
@@ -390,14 +461,19 @@ func (h *Hold) Marked() bool { return h.marked }
 // a child that is gone, or keeps the slot for one that is not. It is safe to
 // call again.
 func (h *Hold) Release() error {
-	if h.file == nil {
+	err := h.Clear()
+	h.Keep()
+	return err
+}
+
+// Clear is the first half of Release: whoever looks now sees that the slot is
+// about to change, and looks again. Keep is the other half.
+func (h *Hold) Clear() error {
+	if h.file == nil || !h.file.Writable() {
 		return nil
 	}
-	var err error
-	if h.file.Writable() {
-		err = h.file.Truncate(0)
-	}
-	h.Keep()
+	err := h.file.Truncate(0)
+	failpoint.Hit("slot.cleared")
 	return err
 }
 

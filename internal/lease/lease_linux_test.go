@@ -1,5 +1,3 @@
-//go:build unix
-
 package lease
 
 import (
@@ -20,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/handsel/handsel/internal/fakeagent"
 	"github.com/handsel/handsel/internal/flock"
 	"github.com/handsel/handsel/internal/line"
 	"github.com/handsel/handsel/internal/machine"
@@ -34,12 +33,17 @@ type spec struct {
 	Pools    []Pool
 	Wait     time.Duration
 	Poll     time.Duration
+	Patience time.Duration
 	Priority int
 	Child    int // record this pid as the agent
 	Name     string
 	Log      string // append "Name\n" when admitted, then release at once
 	Hold     bool
 	Workload string
+	Held     string // a file whose presence is a hold on this start
+	NoWatch  bool   // no inotify instance can be had (in a user namespace of its own)
+	Inner    *spec  // what the agent itself asks for once it is admitted
+	Storm    *storm // instead of all else
 }
 
 const specVar = "HANDSEL_LEASE_TEST_SPEC"
@@ -48,7 +52,7 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(specVar); text != "" {
 		os.Exit(play(text))
 	}
-	os.Exit(m.Run())
+	os.Exit(fakeagent.Main(m))
 }
 
 // play is the other process: it says "waiting" when it waits, "admitted" or
@@ -59,7 +63,24 @@ func play(text string) int {
 		fmt.Println("bad", err)
 		return 1
 	}
+	if s.Storm != nil {
+		return s.Storm.play(s)
+	}
+	if s.NoWatch {
+		if err := os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("0"), 0); err != nil {
+			fmt.Println("error", err)
+			return 1
+		}
+	}
 	w := s.want()
+	if s.Held != "" {
+		w.Check = func() Answer {
+			if _, err := os.Lstat(s.Held); err == nil {
+				return Answer{Code: "hold", Message: "held"}
+			}
+			return Answer{}
+		}
+	}
 	w.OnWait = func(why Waiting) { fmt.Println("waiting", why.Code, why.Pool) }
 	l, err := Acquire(context.Background(), places(s.Root), w)
 	if err != nil {
@@ -91,10 +112,38 @@ func play(text string) int {
 		}
 	}
 	fmt.Println("admitted", s.Name)
+	if s.Inner != nil {
+		return s.playInner(l)
+	}
 	if s.Hold {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 	l.Release()
+	return 0
+}
+
+// playInner is the agent of a spec asking for one of its own: its lines pass
+// through as they are.
+func (s spec) playInner(l *Lease) int {
+	text, err := json.Marshal(s.Inner)
+	if err != nil {
+		return 1
+	}
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), specVar+"="+string(text))
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := c.Start(); err != nil {
+		return 1
+	}
+	id, err := proc.Identify(c.Process.Pid)
+	if err == nil {
+		err = l.RecordChild(id)
+	}
+	if err != nil {
+		fmt.Println("error", err)
+	}
+	_ = c.Wait()
+	_ = l.Release()
 	return 0
 }
 
@@ -113,7 +162,7 @@ func (s spec) want() Want {
 	}
 	return Want{
 		Pools:  func() ([]Pool, error) { return append([]Pool(nil), s.Pools...), nil },
-		Engine: "codex", Workload: workload, Run: "run-" + s.Name, Wait: s.Wait, Poll: poll, Priority: s.Priority,
+		Engine: "codex", Workload: workload, Run: "run-" + s.Name, Wait: s.Wait, Poll: poll, Patience: s.Patience, Priority: s.Priority,
 	}
 }
 
@@ -137,6 +186,9 @@ func start(t *testing.T, s spec, prefix ...string) *other {
 	}
 	argv := append(prefix, exe)
 	cmd := exec.Command(argv[0], argv[1:]...)
+	if s.NoWatch {
+		cmd.SysProcAttr = ownUserNamespace()
+	}
 	cmd.Env = append(os.Environ(), specVar+"="+string(text))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -148,6 +200,9 @@ func start(t *testing.T, s spec, prefix ...string) *other {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
+		if s.NoWatch {
+			t.Skipf("no user namespace can be had here: %v", err)
+		}
 		t.Fatal(err)
 	}
 	o := &other{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
@@ -447,7 +502,7 @@ func TestPassedTicketIsPassedSixteenTimes(t *testing.T) {
 func TestAdmissibleTicketIsNotPassedUntilItsTimeToActIsOver(t *testing.T) {
 	root := t.TempDir()
 	l := holder(t, root, one("all", 1))
-	w := start(t, spec{Root: root, Pools: one("all", 1), Wait: time.Hour, Hold: true})
+	w := start(t, spec{Root: root, Pools: one("all", 1), Wait: time.Hour, Hold: true, Patience: 2 * time.Second})
 	w.says("waiting")
 	// A ticket whose owner runs but does not look: this process.
 	ln, err := line.Open(places(root).Waiting, false)
@@ -467,7 +522,7 @@ func TestAdmissibleTicketIsNotPassedUntilItsTimeToActIsOver(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != InLine {
 		t.Fatalf("a newcomer got %v, want a refusal with %q", err, InLine)
 	}
-	w.says("admitted") // after 250 ms, past the one that sleeps
+	w.says("admitted") // after its patience, past the one that sleeps
 }
 
 // S8: the collector cannot free a held lock.
