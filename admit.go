@@ -87,7 +87,6 @@ type asker struct {
 	settings *config.Settings
 	fresh    bool // settings were read for the admission that comes next
 	marks    []config.Mark
-	blind    error // the check could not see what is held
 }
 
 // begin makes what a capped admission needs, and checks it.
@@ -98,12 +97,16 @@ func (a *asker) begin() error {
 	if !a.counted() {
 		return a.home.trusted()
 	}
-	if dir := a.settings.LeasesDir; dir != "" {
-		if err := home.Local(dir); err != nil {
+	if err := a.home.dir.Ensure(); err != nil {
+		return err
+	}
+	leases := a.home.places(a.settings).Leases
+	if a.settings.LeasesDir != "" {
+		if err := home.Local(leases); err != nil {
 			return err
 		}
 	}
-	return a.home.dir.Ensure()
+	return home.EnsureDir(leases)
 }
 
 // trusted refuses a home that is somebody else's, also where nothing is
@@ -129,15 +132,15 @@ func (a *asker) counted() bool {
 
 // pools is asked at every admission; the settings are read again each time (S2).
 func (a *asker) pools() ([]lease.Pool, error) {
-	if a.blind != nil {
-		return nil, a.blind
-	}
 	if !a.fresh {
 		s, err := a.home.settings()
 		if err != nil {
 			return nil, err
 		}
 		a.settings = s
+		if a.marks != nil {
+			a.marks = s.Marks()
+		}
 	}
 	a.fresh = false
 	if !a.counted() {

@@ -8,13 +8,12 @@ import (
 )
 
 // check is the admission check of a start (P1): it asks the orders in holds/,
-// which bind every start, counted or not. A directory that cannot be read
-// tells nobody what is held: pools then answers with that error.
+// which bind every start, counted or not. While the directory cannot be read,
+// nobody knows what is held, and nothing starts.
 func (a *asker) check() lease.Answer {
 	orders, err := hold.List(a.home.dir.Holds())
 	if err != nil {
-		a.blind = err
-		return lease.Answer{}
+		return lease.Answer{Err: err}
 	}
 	o, ok := orders.Match(a.start.Engine, a.names())
 	if !ok {

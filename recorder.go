@@ -137,6 +137,8 @@ func (r *recorder) ended(out *Outcome, err error) []error {
 		return nil // refused before it was anything
 	case errors.As(err, &refused):
 		return asWarnings(r.refuse(out, err))
+	case out.Outcome.Outcome == record.Refused:
+		return nil // nothing was asked of the home yet, or it is what is wrong
 	case r.writer == nil && r.failed != nil:
 		return nil // said when it happened
 	}

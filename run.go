@@ -2,6 +2,7 @@ package handsel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -206,11 +207,14 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := j.prepare(); err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
 	j.lease = l
 	if j.o.OnAdmitted != nil {
 		j.o.OnAdmitted()
 	}
-	return l, j.prepare()
+	return l, nil
 }
 
 // prepare makes the lock files that a gate inside this agent may need, for an

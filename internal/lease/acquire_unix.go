@@ -190,7 +190,11 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 	}
 	slices.SortFunc(pools, func(a, b Pool) int { return strings.Compare(a.Name, b.Name) })
 	r.pools = pools
-	if held, stop := r.checked(); stop {
+	held, stop, err := r.checked()
+	if err != nil {
+		return verdict{}, err
+	}
+	if stop {
 		if len(pools) > 0 && !held.final && r.want.Wait > 0 {
 			err = r.park(ctx, pools, held.why)
 		}
@@ -213,18 +217,18 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 }
 
 // checked asks the admission check.
-func (r *request) checked() (verdict, bool) {
+func (r *request) checked() (v verdict, stop bool, err error) {
 	if r.want.Check == nil {
-		return verdict{}, false
+		return verdict{}, false, nil
 	}
 	a := r.want.Check()
-	if a.Code == "" {
-		return verdict{}, false
+	if a.Code == "" || a.Err != nil {
+		return verdict{}, false, a.Err
 	}
 	return verdict{
 		why:   Waiting{Code: a.Code, Message: a.Message, Until: a.Until},
 		final: a.Deny, watch: true, checked: true,
-	}, true
+	}, true, nil
 }
 
 // attempt is one admission: under the line's lock and then those of all its

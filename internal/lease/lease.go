@@ -42,6 +42,7 @@ type Answer struct {
 	Deny    bool   // final for this request; else it may wait
 	Message string
 	Until   time.Time // when the answer ends by itself; zero = not known
+	Err     error     // the check could not be made, so nothing starts
 }
 
 // Want describes the start that asks to be admitted.

@@ -6,7 +6,11 @@ import "context"
 // that could hold a cap.
 func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 	if want.Check != nil {
-		if a := want.Check(); a.Code != "" {
+		a := want.Check()
+		if a.Err != nil {
+			return nil, a.Err
+		}
+		if a.Code != "" {
 			return nil, &Refused{Waiting: Waiting{Code: a.Code, Message: a.Message, Until: a.Until}, Engine: want.Engine, Workload: want.Workload}
 		}
 	}

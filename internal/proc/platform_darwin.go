@@ -135,6 +135,10 @@ func raise(sig syscall.Signal) error { return unix.Kill(os.Getpid(), sig) }
 // defaultAction: signal.Reset has done what can be done from Go here.
 func defaultAction(syscall.Signal) {}
 
+// byDefault runs f: the terminal is not handed over here, so no handler is in
+// the way.
+func byDefault(_ syscall.Signal, f func()) { f() }
+
 func noCore() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }
 
 // Can says what this system allows.

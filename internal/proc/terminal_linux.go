@@ -54,6 +54,17 @@ func defaultAction(sig syscall.Signal) {
 	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil)
 }
 
+// byDefault runs f while sig has its default action.
+func byDefault(sig syscall.Signal, f func()) {
+	var old [64]byte
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
+	defaultAction(sig)
+	f()
+	if no == 0 {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
+	}
+}
+
 func noCore() {
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	// A core pattern that pipes to a program does not ask for the limit.

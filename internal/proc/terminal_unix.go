@@ -215,9 +215,10 @@ func (t *Terminal) OnHangup(gone func()) (stop func()) {
 // StopSelf stops this process the way Ctrl-Z does, and returns when it has
 // been continued. In an orphaned group, which no shell could continue, the
 // kernel does not stop it and it returns at once. The signal goes to the
-// calling thread, so that nothing below runs before the stop.
+// calling thread, so that nothing below runs before the stop. A handler that Go
+// has installed for the signal is put aside for that moment.
 func StopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = raise(unix.SIGTSTP)
+	byDefault(unix.SIGTSTP, func() { _ = raise(unix.SIGTSTP) })
 }

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	contSignal = syscall.SIGCONT
-	brokenPipe = syscall.SIGPIPE
+	suspendSignal = syscall.SIGTSTP
+	contSignal    = syscall.SIGCONT
+	brokenPipe    = syscall.SIGPIPE
 )
 
 func notifyContinue(c chan os.Signal) { signal.Notify(c, syscall.SIGCONT) }

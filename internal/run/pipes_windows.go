@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	contSignal = syscall.Signal(0)
-	brokenPipe = syscall.SIGPIPE
+	suspendSignal = syscall.Signal(0)
+	contSignal    = syscall.Signal(0)
+	brokenPipe    = syscall.SIGPIPE
 )
 
 func notifyContinue(chan os.Signal) {}

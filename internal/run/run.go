@@ -475,6 +475,10 @@ func (r *run) warn(err error) { r.out.Warnings = append(r.out.Warnings, err) }
 // endTree ends whatever the run has left, however it came to its end (S21).
 func (r *run) endTree() {
 	now := make(chan struct{})
+	// The first request asks, the next one orders. Where the run came to its
+	// end without us being asked, as when the first Ctrl-C went to an agent that
+	// had the terminal, whoever asks now has waited already.
+	enough := r.asked + 1
 	if r.asked > 1 {
 		close(now)
 	}
@@ -501,7 +505,7 @@ func (r *run) endTree() {
 				if r.out.By == 0 && r.why == nil {
 					r.out.By = number(sig)
 				}
-				if r.asked == 2 {
+				if r.asked == enough && enough <= 2 {
 					close(now)
 				}
 			}

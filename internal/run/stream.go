@@ -22,6 +22,7 @@ func (r *run) stream(ctx context.Context) {
 	defer idle.stop()
 	hangup := r.watchTerminal()
 	continued := r.watchContinue()
+	suspended := r.watchSuspend()
 	for r.why == nil {
 		select {
 		case <-r.child.Exited():
@@ -48,6 +49,10 @@ func (r *run) stream(ctx context.Context) {
 			r.childStopped(sig)
 		case <-continued:
 			r.resume()
+		case <-suspended:
+			// The key came to us because the shell gave us the terminal while the
+			// child went on in the background; its stop will stop us, too.
+			_ = r.child.SignalGroup(suspendSignal)
 		}
 	}
 }
@@ -137,6 +142,17 @@ func (r *run) watchContinue() <-chan os.Signal {
 	}
 	c := make(chan os.Signal, 1)
 	notifyContinue(c)
+	r.onClose(func() { signal.Stop(c) })
+	return c
+}
+
+// watchSuspend tells when Ctrl-Z comes to us instead of to the child.
+func (r *run) watchSuspend() <-chan os.Signal {
+	if r.term == nil || signal.Ignored(suspendSignal) {
+		return nil
+	}
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, suspendSignal)
 	r.onClose(func() { signal.Stop(c) })
 	return c
 }
