@@ -198,6 +198,9 @@ func (a *admission) count() error {
 		if err := p.CountInto(&a.counts[i]); err != nil {
 			return err
 		}
+		for _, stale := range a.counts[i].Stale {
+			p.Wipe(stale)
+		}
 	}
 	return nil
 }

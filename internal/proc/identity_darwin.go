@@ -63,12 +63,22 @@ func (id ID) StartedEpoch() float64 { return float64(id.Ticks) / 1e6 }
 // Env returns the value name had in the environment pid was started with. For
 // platform binaries such as /bin/sh macOS tells nobody.
 func Env(pid int, name string) (value string, found bool, err error) {
+	text, err := environ(pid)
+	if err != nil {
+		return "", false, err
+	}
+	value, found = LookEnv(text, name)
+	return value, found, nil
+}
+
+// environ is the environment pid was started with, NUL-separated.
+func environ(pid int) ([]byte, error) {
 	raw, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
-		return "", false, fmt.Errorf("environment of process %d: %w", pid, err)
+		return nil, fmt.Errorf("environment of process %d: %w", pid, err)
 	}
 	if len(raw) < 4 {
-		return "", false, fmt.Errorf("environment of process %d: empty", pid)
+		return nil, fmt.Errorf("environment of process %d: empty", pid)
 	}
 	// argc, the executable's path, padding, argc strings, then the environment.
 	argc := int(binary.LittleEndian.Uint32(raw))
@@ -77,6 +87,5 @@ func Env(pid int, name string) (value string, found bool, err error) {
 	for range argc {
 		_, rest, _ = bytes.Cut(rest, []byte{0})
 	}
-	value, found = LookEnv(rest, name)
-	return value, found, nil
+	return rest, nil
 }

@@ -104,12 +104,21 @@ func (id ID) StartedEpoch() float64 {
 // error tells that the environment cannot be read (another user's process, or
 // one that is gone).
 func Env(pid int, name string) (value string, found bool, err error) {
-	text, err := readSmall("/proc/"+strconv.Itoa(pid)+"/environ", make([]byte, 8192))
+	text, err := environ(pid)
 	if err != nil {
-		return "", false, fmt.Errorf("environment of process %d: %w", pid, err)
+		return "", false, err
 	}
 	value, found = LookEnv(text, name)
 	return value, found, nil
+}
+
+// environ is the environment pid was started with, NUL-separated.
+func environ(pid int) ([]byte, error) {
+	text, err := readSmall("/proc/"+strconv.Itoa(pid)+"/environ", make([]byte, 8192))
+	if err != nil {
+		return nil, fmt.Errorf("environment of process %d: %w", pid, err)
+	}
+	return text, nil
 }
 
 // readSmall reads a file of /proc with as few system calls as it takes.

@@ -21,3 +21,34 @@ func FindMarked(name string) ([]Marked, error) {
 	}
 	return found, nil
 }
+
+// FindRun looks for the oldest living process whose environment names run. A
+// process that is just being executed shows no environment yet: while one that
+// is no older than since (start ticks) looks like that, unsure is true.
+func FindRun(run string, since uint64) (id ID, found, unsure bool) {
+	list, err := pids()
+	if err != nil {
+		return ID{}, false, false
+	}
+	for _, pid := range list {
+		text, err := environ(pid)
+		if err != nil {
+			continue
+		}
+		value, marked := LookEnv(text, runMarker)
+		if len(text) > 0 && (!marked || value != run) {
+			continue
+		}
+		st, err := ReadStat(pid)
+		switch {
+		case err != nil || st.Zombie():
+		case marked:
+			if !found || st.Ticks < id.Ticks {
+				id, found = st.ID(), true
+			}
+		case st.Ticks >= since && st.PPid > 0 && st.Pgrp > 0:
+			unsure = true
+		}
+	}
+	return id, found, unsure
+}

@@ -49,6 +49,7 @@ type Seen struct {
 	said  fields  // what text says
 	odd   *Record // the same, where scan gave up
 	good  bool    // it says something
+	stale bool    // a record that stands for nobody any more
 }
 
 // Record is what the slot says, nil when there is nothing that can be read.
@@ -82,6 +83,7 @@ type Count struct {
 	Slots  []Seen // those that are not free
 	Free   int    // the lowest index that can be taken
 	Doubts int    // locked slots without a readable record: look again before deciding
+	Stale  []int  // free slots with a record that stands for nobody: Wipe spares the next count a search
 
 	space   []byte // what Slots' texts lie in
 	last    []Seen // of the count before, with their space: much is read again and again
@@ -198,6 +200,9 @@ func (p *Pool) CountInto(c *Count) error {
 			return fmt.Errorf("count pool %q: %w", p.Name, err)
 		}
 		if err != nil || seen.State == Free { // or removed by hand between listing and looking
+			if seen.stale {
+				c.Stale = append(c.Stale, i)
+			}
 			c.Slots = c.Slots[:len(c.Slots)-1]
 			continue
 		}
@@ -342,6 +347,8 @@ func (p *Pool) look(seen, last *Seen, space *[]byte) error {
 		seen.State = Held
 	} else if child, named := seen.claim(); named {
 		seen.State = ofChild(proc.Judge(child))
+	} else {
+		seen.findAgent()
 	}
 	return nil
 }
