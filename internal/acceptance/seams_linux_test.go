@@ -64,8 +64,8 @@ func TestSeamNetworkHomeIsRefused(t *testing.T) {
 func TestSeamKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ step, shown string }{
-		{"run.spawned", "not counted"},
-		{"run.identified", "not counted"},
+		{"run.spawned", "in its slot"}, // found by its run (decision 0004)
+		{"run.identified", "in its slot"},
 		{"run.recorded", "in its slot"},
 		{"run.ended", "nothing"},
 		{"run.released", "nothing"},
@@ -87,6 +87,9 @@ func TestSeamKilledAtEachStep(t *testing.T) {
 				t.Fatalf("the step was not reached: %q", text)
 			}
 			p.noted(note)
+			if tt.shown == "in its slot" {
+				must(t, "exit 75", p.agent("--wait", "0", "--", "exit", "0"))
+			}
 			if shown := p.orphans(note); shown != tt.shown {
 				t.Errorf("what is left is shown %s, want %s", shown, tt.shown)
 			}

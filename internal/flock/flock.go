@@ -136,7 +136,7 @@ const takeTries = 100
 // and again instead, so that a lock that is stuck for long costs one thread,
 // however often it is asked for.
 func (f *File) Lock(ctx context.Context, patience time.Duration) error {
-	if err := f.TryLock(); err != ErrHeld {
+	if err := f.TryLock(); !errors.Is(err, ErrHeld) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -180,7 +180,7 @@ func (f *File) lockByLooking(ctx context.Context) error {
 			t.Stop()
 			return fmt.Errorf("lock %s: %w", f.Path(), ctx.Err())
 		}
-		if err := f.TryLock(); err != ErrHeld {
+		if err := f.TryLock(); !errors.Is(err, ErrHeld) {
 			return err
 		}
 	}

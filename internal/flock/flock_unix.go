@@ -182,7 +182,7 @@ func (d *Dir) Pass(ctx context.Context, name string, patience time.Duration) (*F
 }
 
 func (f *File) pass(ctx context.Context, patience time.Duration) error {
-	if err := f.TryLock(); err == ErrHeld {
+	if err := f.TryLock(); errors.Is(err, ErrHeld) {
 		if _, err := f.verify(); err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (d *Dir) Probe(name string, buf []byte) (n int, held bool, err error) {
 	}
 	defer f.Close()
 	switch err := f.TryLock(); {
-	case err == ErrHeld:
+	case errors.Is(err, ErrHeld):
 		held = true
 	case err != nil:
 		return 0, false, err

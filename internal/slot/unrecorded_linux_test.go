@@ -17,11 +17,7 @@ func abandoned(t *testing.T, run string) *Pool {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	holder := exec.Command("true")
-	holder.Stdin, err = os.Open("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := exec.Command("sleep", "1000")
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +25,7 @@ func abandoned(t *testing.T, run string) *Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_ = holder.Process.Kill()
 	_ = holder.Wait()
 	h, err := p.Take(0, Record{Cap: 1, Workload: "heavy", Run: run, HolderPid: id.Pid, HolderTicks: id.Ticks, BootID: id.Boot, PidNS: id.NS})
 	if err != nil {
