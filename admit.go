@@ -2,6 +2,8 @@ package handsel
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -42,7 +44,7 @@ type Start struct {
 	// not block.
 	OnWait func(Waiting)
 
-	settings *config.Settings // read a moment ago; nil: to be read
+	settings *inForce // read a moment ago; nil: to be read
 }
 
 // Lease is the right to run one agent. It must be released.
@@ -73,7 +75,7 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	if err := a.begin(); err != nil {
 		return nil, err
 	}
-	return lease.Acquire(ctx, h.places(first), lease.Want{
+	return lease.Acquire(ctx, h.places(first.Settings), lease.Want{
 		Pools: a.pools, Check: a.check, Changed: a.changed,
 		Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
 		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, OnWait: s.OnWait,
@@ -84,7 +86,7 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 type asker struct {
 	home     *Home
 	start    Start
-	settings *config.Settings
+	settings *inForce
 	fresh    bool // settings were read for the admission that comes next
 	marks    []config.Mark
 }
@@ -94,13 +96,13 @@ func (a *asker) begin() error {
 	if err := a.settings.CheckPools(a.start.Pools); err != nil {
 		return err
 	}
-	if !a.counted() {
+	if !a.settings.counted {
 		return a.home.trusted()
 	}
 	if err := a.home.dir.Ensure(); err != nil {
 		return err
 	}
-	leases := a.home.places(a.settings).Leases
+	leases := a.home.places(a.settings.Settings).Leases
 	if a.settings.LeasesDir != "" {
 		if err := home.Local(leases); err != nil {
 			return err
@@ -112,10 +114,10 @@ func (a *asker) begin() error {
 // trusted refuses a home that is somebody else's, also where nothing is
 // counted (C9). One that is not there yet is nobody's.
 func (h *Home) trusted() error {
-	if !exists(h.dir.Path) {
-		return nil
+	if err := home.Trust(h.dir.Path, true); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return home.Trust(h.dir.Path, true)
+	return nil
 }
 
 func (a *asker) class() string {
@@ -123,11 +125,6 @@ func (a *asker) class() string {
 		return lease.GateWorkload
 	}
 	return a.start.Workload
-}
-
-// counted tells whether anything is counted here: a cap is set, or was (S4).
-func (a *asker) counted() bool {
-	return a.settings.AnyCap() || a.settings.LeasesDir == "" && exists(a.home.dir.Leases())
 }
 
 // pools is asked at every admission; the settings are read again each time (S2).
@@ -143,7 +140,7 @@ func (a *asker) pools() ([]lease.Pool, error) {
 		}
 	}
 	a.fresh = false
-	if !a.counted() {
+	if !a.settings.counted {
 		return nil, nil
 	}
 	shared := a.settings.LeasesDir != ""

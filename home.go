@@ -41,8 +41,21 @@ func (h *Home) configEnv() config.Env {
 	return config.Env{Getenv: h.getenv, LeasesExist: exists(h.dir.Leases()), Home: h.dir}
 }
 
+// inForce is the configuration as a start finds it.
+type inForce struct {
+	*config.Settings
+	counted bool // a cap is set here, or slots are there: something is, or was, counted (S4)
+}
+
 // settings reads the configuration for a start: the first mistake is an error.
-func (h *Home) settings() (*config.Settings, error) { return config.Load(h.configEnv()) }
+func (h *Home) settings() (*inForce, error) {
+	env := h.configEnv()
+	s, err := config.Load(env)
+	if err != nil {
+		return nil, err
+	}
+	return &inForce{s, s.AnyCap() || s.LeasesDir == "" && env.LeasesExist}, nil
+}
 
 // places are the directories of admission under the settings s.
 func (h *Home) places(s *config.Settings) lease.Places {

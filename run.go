@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/engine"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/nest"
@@ -97,7 +96,7 @@ type job struct {
 	gate     bool
 	id       string
 	engine   string
-	settings *config.Settings
+	settings *inForce
 
 	lease *Lease
 	rec   *recorder
@@ -182,7 +181,7 @@ func (j *job) gateOrder() error {
 	for _, st := range proc.Ancestors(os.Getpid()) {
 		above[st.Pid] = true
 	}
-	outer, err := lease.Above(j.home.places(j.settings).Leases, func(pid int) bool { return above[pid] })
+	outer, err := lease.Above(j.home.places(j.settings.Settings).Leases, func(pid int) bool { return above[pid] })
 	if err != nil || len(outer) == 0 {
 		return nil // what cannot be counted here is refused by admission, with its reason
 	}
@@ -231,7 +230,7 @@ func (j *job) prepare() error {
 		n, _ := j.settings.Cap(name)
 		pools = append(pools, lease.Pool{Name: name, Cap: n})
 	}
-	return lease.Prepare(j.home.places(j.settings), pools)
+	return lease.Prepare(j.home.places(j.settings.Settings), pools)
 }
 
 func (j *job) spec() run.Spec {
@@ -254,7 +253,7 @@ func (j *job) passOver() func(int, proc.ID) bool {
 	return func(pid int, id proc.ID) bool {
 		if owners == nil {
 			owners = map[int]uint64{}
-			taken, _ := lease.Taken(j.home.places(j.settings).Leases) // what cannot be read owns nothing
+			taken, _ := lease.Taken(j.home.places(j.settings.Settings).Leases) // what cannot be read owns nothing
 			for _, h := range taken {
 				if h.Workload != lease.GateWorkload && h.Pid != os.Getpid() {
 					owners[h.Pid] = h.Ticks

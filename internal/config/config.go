@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/handsel/handsel/internal/home"
@@ -304,8 +305,8 @@ func capVariables(env Env) (found []variable) {
 		found = append(found, variable{name, text})
 	}
 	if env.onlyGetenv {
-		for _, pool := range builtins {
-			if name := VarOf(pool); !slices.ContainsFunc(found, func(v variable) bool { return v.name == name }) {
+		for _, name := range builtinVars() {
+			if !slices.ContainsFunc(found, func(v variable) bool { return v.name == name }) {
 				found = append(found, variable{name, env.Getenv(name)})
 			}
 		}
@@ -313,6 +314,14 @@ func capVariables(env Env) (found []variable) {
 	slices.SortStableFunc(found, func(a, b variable) int { return strings.Compare(a.name, b.name) })
 	return found
 }
+
+// builtinVars are the variables of the built-in pools.
+var builtinVars = sync.OnceValue(func() (names []string) {
+	for _, pool := range builtins {
+		names = append(names, VarOf(pool))
+	}
+	return names
+})
 
 // joinVariableCaps lists the variables' caps beside those of the files, under
 // the name the files use for the pool where they have one.
