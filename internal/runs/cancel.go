@@ -315,8 +315,8 @@ func (p Place) close(out *Cancelled, fill func(*record.Run)) error {
 	}
 	now := p.look().judge(rec)
 	switch {
-	case rec.State == record.Ended: // somebody was faster
-		out.Run = now
+	case now.Ended() && now.Recorded == "": // somebody was faster
+		out.Run, out.Did, out.Message = now, AlreadyEnded, "already ended: "+now.Word()
 		return nil
 	case !now.Ended():
 		return fmt.Errorf("run %s: it has not ended", r.ID)

@@ -358,6 +358,11 @@ func (n *now) judge(rec *record.Run) Run {
 	case supervisor == proc.Unverifiable, child == proc.Unverifiable:
 		r.Unverifiable = true
 	default:
+		// A supervisor writes how it ended and then goes. Now that it was seen
+		// gone, its last word is on disk, whatever was read before.
+		if last, err := record.Load(n.at.Home, rec.ID); err == nil && last.State == record.Ended {
+			return Run{Run: *last, Sources: r.Sources}
+		}
 		n.lose(&r)
 	}
 	return r

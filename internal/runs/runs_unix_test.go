@@ -352,3 +352,26 @@ func TestRunIsFoundInSlotsWithoutARecord(t *testing.T) {
 		t.Error("a run that left nothing is still found")
 	}
 }
+
+// A run that ended between the reading of its record and the look at its
+// processes is not lost: its supervisor's last word counts (C024, C053).
+func TestEndedWhileLookedAtIsNotLost(t *testing.T) {
+	p := newPlace(t)
+	code := 0
+	stale := keep(t, p, func(r *record.Run) {})
+	w, said, err := record.Reopen(p.Home, stale.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.State, said.Outcome, said.ExitCode, said.EndedAt = record.Ended, record.Exited, &code, record.At(machine.Now())
+	if err := w.Save(said); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.look().judge(stale); !r.Ended() || r.Outcome != record.Exited || r.Recorded != "" {
+		t.Errorf("judged from what was read before: %s %s", r.State, r.Outcome)
+	}
+	out := &Cancelled{Run: Run{Run: *stale, Sources: []string{FromRecord}}, Did: WasLost}
+	if err := p.close(out, nil); err != nil || out.Did != AlreadyEnded || out.Run.Outcome != record.Exited {
+		t.Errorf("close: %s %s, %v; want the end as its supervisor wrote it", out.Did, out.Run.Outcome, err)
+	}
+}
