@@ -181,15 +181,23 @@ func (a *asker) changed() bool {
 	return slices.ContainsFunc(a.marks, func(m config.Mark) bool { return m.Changed() })
 }
 
-// canonicalEngine reads a declared engine, or recognises the command's.
-func canonicalEngine(declared string, argv []string) (string, error) {
+// engineOf reads a declared engine, or recognises the command's; the user's own
+// engines are known by the executables that the configuration names.
+func (f *inForce) engineOf(declared string, argv []string) (string, error) {
+	known := engine.Known{}
+	for name, conf := range f.EngineOf {
+		if known.Binaries == nil {
+			known.Binaries = map[string][]string{}
+		}
+		known.Binaries[name] = conf.Names
+	}
 	if declared != "" {
-		name, ok := engine.Canonical(declared)
+		name, ok := known.Canonical(declared)
 		if !ok {
 			return "", &BadOption{"engine", declared, "unknown engine"}
 		}
 		return name, nil
 	}
-	name, _ := engine.Recognise(argv)
+	name, _ := known.Recognise(argv)
 	return name, nil
 }

@@ -3,6 +3,7 @@ package handsel
 import (
 	"encoding/json"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/handsel/handsel/internal/home"
@@ -76,7 +77,48 @@ func ReasonOf(err error) *Reason {
 	case errors.As(err, &start):
 		return &Reason{Class: "config", Code: "not_started", Message: err.Error(), Retryable: start.Kind == NoDescriptors}
 	}
-	return &Reason{Class: "config", Code: "config", Message: err.Error()}
+	return &Reason{Class: otherClass(err), Code: otherCode(err), Message: err.Error(), Retryable: outOfDescriptors(err)}
+}
+
+// otherCode names what has no type of its own among refusals.
+func otherCode(err error) string {
+	switch {
+	case outOfDescriptors(err):
+		return "descriptors"
+	case errors.As(err, new(*Untrusted)), errors.As(err, new(*UntrustedLock)):
+		return "untrusted"
+	case errors.As(err, new(*NetworkFS)):
+		return "network_fs"
+	case errors.As(err, new(*Unconfined)):
+		return "unconfined"
+	case errors.As(err, new(*Unusable)):
+		return "home_unusable"
+	case otherClass(err) == "config":
+		return "config"
+	}
+	return "failed"
+}
+
+// otherClass tells what somebody has to mend from what went wrong here.
+func otherClass(err error) string {
+	if outOfDescriptors(err) || errors.As(err, new(*Unusable)) {
+		return "resource"
+	}
+	for _, mend := range []any{
+		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
+		new(*NotFound), new(*Ambiguous), new(*GateOrder),
+	} {
+		if errors.As(err, mend) {
+			return "config"
+		}
+	}
+	return "resource"
+}
+
+// outOfDescriptors tells whether no descriptor could be had: the same later
+// may work.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 func classOf(code string) string {

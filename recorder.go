@@ -213,8 +213,9 @@ func (r *recorder) refuse(out *Outcome, err error) error {
 	}
 	line := &record.Refusal{
 		ID: j.id, At: record.At(machine.Now()), Outcome: record.Refused, Verb: j.verb(), Reason: *ReasonOf(err),
-		WaitedS: record.Seconds(out.Ended.Sub(out.Queued)), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv),
-		Engine: j.engine, Workload: j.class(), Pools: j.poolNames(), Author: j.o.Author, Labels: j.o.Labels,
+		WaitedS: record.Seconds(out.Ended.Sub(out.Queued)), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv),
+		Cwd: j.cwd(), Engine: j.engine, Workload: j.class(), Pools: j.poolNames(), UID: os.Getuid(), Pid: os.Getpid(),
+		Author: j.o.Author, Labels: j.o.Labels,
 	}
 	return record.Refuse(j.home.dir, line)
 }

@@ -107,11 +107,6 @@ func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (
 	if err := j.resolve(); err != nil {
 		return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
 	}
-	if o.Subreaper && !gate {
-		if err := nest.Mark(j.depth()); err != nil {
-			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
-		}
-	}
 	j.rec = newRecorder(j)
 	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
 	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class()}
@@ -127,7 +122,7 @@ func (j *job) resolve() (err error) {
 	if j.settings, err = j.home.settings(); err != nil {
 		return err
 	}
-	if j.engine, err = canonicalEngine(j.o.Engine, j.argv); err != nil {
+	if j.engine, err = j.settings.engineOf(j.o.Engine, j.argv); err != nil {
 		return err
 	}
 	switch j.o.Workload {
@@ -139,6 +134,7 @@ func (j *job) resolve() (err error) {
 	default:
 		return &BadOption{"workload", j.o.Workload, `it must be "heavy" or "light"`}
 	}
+	j.o.Record = j.o.Record || j.settings.Record && !j.gate
 	for _, p := range j.o.Pools {
 		if !engine.Valid(p) {
 			return &BadOption{"pool", p, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
@@ -172,7 +168,10 @@ func (j *job) nested() error {
 	if j.gate && j.engine == "" {
 		return j.gateOrder()
 	}
-	return nest.Check()
+	if err := nest.Check(); err != nil || j.gate || !j.o.Subreaper {
+		return err
+	}
+	return nest.Mark(j.depth()) // from here on, what we adopt is the agent's (S25)
 }
 
 // gateOrder refuses a gate inside a gate that could wait for itself (S13).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/runs"
 )
@@ -26,6 +27,9 @@ func WaitReason(err error) *Reason {
 	return ReasonOf(err)
 }
 
-// EngineName reads an engine's name as people spell it; *BadOption for one
-// that is not known.
-func EngineName(declared string) (string, error) { return canonicalEngine(declared, nil) }
+// EngineName reads an engine's name as people spell it, the configuration's own
+// included; *BadOption for one that is not known.
+func (h *Home) EngineName(declared string) (string, error) {
+	s, _ := config.LoadLenient(h.configEnv()) // a looking verb goes on with what can be read
+	return (&inForce{Settings: s}).engineOf(declared, nil)
+}

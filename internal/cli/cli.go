@@ -60,7 +60,7 @@ func Main(args []string, stdio Stdio) int {
 func (a *app) root(args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "handsel",
-		Short:                      "decide when a command-line agent may start, and own each piece of work",
+		Short:                      "decide when a command-line agent may start, and end all of it when its time is over",
 		SilenceUsage:               true,
 		SilenceErrors:              true,
 		SuggestionsMinimumDistance: 2,

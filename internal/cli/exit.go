@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"github.com/handsel/handsel"
 )
@@ -65,6 +66,8 @@ func exitStatus(err error) int {
 		return statusUntrusted
 	case errors.As(err, &start):
 		return startStatus(start)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return statusRetry
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout
 	}

@@ -75,7 +75,7 @@ taken. It asks first: only you can know that the agent is gone.`,
 	fs.SortFlags = false
 	fs.BoolVar(&f.yes, "yes", false, "do it")
 	fs.BoolVar(&f.dry, "dry-run", false, "only say what would be done (the default)")
-	fs.StringVar(&f.older, "older", "", "records older than `D` (720h, whole seconds) instead of what is configured")
+	fs.StringVar(&f.older, "older", "", "records older than `D` (720h, seconds) instead of what is configured")
 	fs.StringVar(&f.slot, "slot", "", "free the slot `POOL/NUMBER` whose agent cannot be looked at")
 	fs.BoolVar(&f.json, "json", false, "one JSON object")
 	return cmd

@@ -170,6 +170,9 @@ func (a *app) start(f *startFlags, argv []string, gate bool) error {
 		argv = rest
 	}
 	if len(argv) == 0 {
+		if gate {
+			return &usageError{errors.New("a command is needed: handsel gate POOL -- COMMAND [ARG…]")}
+		}
 		return &usageError{errors.New("a command is needed: handsel run -- COMMAND [ARG…]")}
 	}
 	if err := f.parse(); err != nil {

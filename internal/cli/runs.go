@@ -52,12 +52,12 @@ is always the sum of succeeded, failed, lost and running.`,
 	fs.StringVar(&f.state, "state", "", "only runs of this state or outcome ("+strings.Join(handsel.RunStates(), ", ")+")")
 	fs.StringVar(&f.engine, "engine", "", "only runs of this engine")
 	fs.StringArrayVar(&f.labels, "label", nil, "only runs with this label, `K=V`")
-	fs.StringVar(&f.since, "since", "", "only runs of the last `D` (90s, 10m, 24h, whole seconds)")
+	fs.StringVar(&f.since, "since", "", "only runs of the last `D` (90s, 10m, 24h, seconds)")
 	return cmd
 }
 
 // filter reads the flags.
-func (f *runsFlags) filter() (handsel.RunFilter, error) {
+func (f *runsFlags) filter(h *handsel.Home) (handsel.RunFilter, error) {
 	out := handsel.RunFilter{Limit: f.limit, State: f.state, Engine: f.engine}
 	if f.limit < 0 {
 		return out, &handsel.BadOption{Option: "limit", Value: fmt.Sprint(f.limit), Why: "it must not be negative"}
@@ -66,7 +66,7 @@ func (f *runsFlags) filter() (handsel.RunFilter, error) {
 		return out, &handsel.BadOption{Option: "state", Value: f.state, Why: "it must be one of " + strings.Join(handsel.RunStates(), ", ")}
 	}
 	if f.engine != "" {
-		name, err := handsel.EngineName(f.engine)
+		name, err := h.EngineName(f.engine)
 		if err != nil {
 			return out, err
 		}
@@ -102,7 +102,7 @@ func contains(words []string, word string) bool {
 }
 
 func (a *app) listRuns(h *handsel.Home, f *runsFlags) error {
-	filter, err := f.filter()
+	filter, err := f.filter(h)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ type refusalList struct {
 }
 
 func (a *app) showRefusals(h *handsel.Home, f *runsFlags) error {
-	filter, err := f.filter()
+	filter, err := f.filter(h)
 	if err != nil {
 		return err
 	}

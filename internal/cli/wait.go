@@ -54,7 +54,7 @@ not ended. Interrupting the wait touches nothing.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object, when the wait is over")
-	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after `D` (90s, 10m, whole seconds; status 124)")
+	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after `D` (90s, 10m, seconds; status 124)")
 	return cmd
 }
 

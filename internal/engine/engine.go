@@ -86,9 +86,9 @@ func (k Known) Canonical(name string) (string, bool) {
 // ones.
 type Known struct {
 	// Binaries adds engines of the user's own: the engine's name leads to the
-	// base name of its executable or a path to it. They are tried before the
+	// base names of its executables or paths to them. They are tried before the
 	// built-in ones; a built-in's name here adds one more executable to it.
-	Binaries map[string]string
+	Binaries map[string][]string
 
 	// Resolve follows a command, as a shell would find it, to the file it ends
 	// at, all symbolic links followed; "" when there is none. It is called only
@@ -181,8 +181,10 @@ func (s *search) byTarget(target string) (string, bool) {
 		return name, true
 	}
 	for _, name := range s.own() {
-		if binary := s.known.Binaries[name]; s.isPath(binary) && s.resolve(binary) == target {
-			return canonical(name), true
+		for _, binary := range s.known.Binaries[name] {
+			if s.isPath(binary) && s.resolve(binary) == target {
+				return canonical(name), true
+			}
 		}
 	}
 	return "", false
@@ -192,8 +194,10 @@ func (s *search) byTarget(target string) (string, bool) {
 func (s *search) byName(path string) (string, bool) {
 	base := s.base(path)
 	for _, name := range s.own() {
-		if s.isBinary(path, base, s.known.Binaries[name]) {
-			return canonical(name), true
+		for _, binary := range s.known.Binaries[name] {
+			if binary != "" && s.isBinary(path, base, binary) {
+				return canonical(name), true
+			}
 		}
 	}
 	if name, ok := Canonical(base); ok {
@@ -213,7 +217,7 @@ func (s *search) own() []string {
 	}
 	names := slices.Sorted(maps.Keys(s.known.Binaries))
 	return slices.DeleteFunc(names, func(name string) bool {
-		return !Valid(canonical(name)) || s.known.Binaries[name] == ""
+		return !Valid(canonical(name)) || len(s.known.Binaries[name]) == 0
 	})
 }
 

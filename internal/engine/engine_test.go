@@ -255,7 +255,7 @@ func TestLinksOnDiskAreFollowed(t *testing.T) {
 
 func TestUsersOwnEnginesAreKnown(t *testing.T) {
 	k := Known{
-		Binaries: map[string]string{"aider": "aider", "mine": "/opt/mine/bin/agent", "claude": "corp-claude", "Bad Name": "bad", "empty": ""},
+		Binaries: map[string][]string{"aider": {"aider", "aider-chat"}, "mine": {"/opt/mine/bin/agent"}, "claude": {"corp-claude"}, "Bad Name": {"bad"}, "empty": {""}, "none": nil},
 		Resolve:  links(map[string]string{"m": "/opt/real/agent", "/opt/mine/bin/agent": "/opt/real/agent"}),
 	}
 	for _, tt := range []struct {
@@ -264,7 +264,7 @@ func TestUsersOwnEnginesAreKnown(t *testing.T) {
 	}{
 		{"aider", words("nice aider --yes")}, {"mine", words("/opt/mine/bin/agent")}, {"mine", words("/opt/mine/bin/../bin/agent")},
 		{"mine", words("m")}, {"claude", words("corp-claude")}, {"claude", words("claude")}, {"", words("agent")}, {"", words("bad")},
-		{"aider", words("npx aider")},
+		{"aider", words("npx aider")}, {"aider", words("aider-chat --yes")},
 	} {
 		if name, ok := k.Recognise(tt.argv); name != tt.want || ok != (tt.want != "") {
 			t.Errorf("Recognise(%q) = %q, %v, want %q", tt.argv, name, ok, tt.want)
