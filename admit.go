@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/handsel/handsel/internal/config"
@@ -45,6 +46,7 @@ type Start struct {
 	OnWait func(Waiting)
 
 	settings *inForce // read a moment ago; nil: to be read
+	onNote   func(string)
 }
 
 // Lease is the right to run one agent. It must be released.
@@ -68,8 +70,8 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	if s.Run == "" {
 		s.Run = record.NewID()
 	}
-	if s.Workload == "" {
-		s.Workload = Heavy
+	if err := s.check(first); err != nil {
+		return nil, err
 	}
 	a := &asker{home: h, start: s, settings: first, fresh: true}
 	if err := a.begin(); err != nil {
@@ -82,6 +84,39 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	})
 }
 
+// check puts the start into canonical form and refuses what has no meaning: a
+// misspelled engine would count in a pool of its own.
+func (s *Start) check(in *inForce) (err error) {
+	if s.Engine != "" {
+		if s.Engine, err = in.engineOf(s.Engine, nil); err != nil {
+			return err
+		}
+	}
+	switch s.Workload {
+	case "":
+		s.Workload = Heavy
+	case Heavy, Light:
+	default:
+		return &BadOption{"workload", s.Workload, `it must be "heavy" or "light"`}
+	}
+	if s.Priority < -maxPriority || s.Priority > maxPriority {
+		return &BadOption{"priority", strconv.Itoa(s.Priority), "it must be a whole number from -1000 to 1000"}
+	}
+	return checkPools(s.Pools)
+}
+
+// maxPriority is the range of priorities, either way (C5).
+const maxPriority = 1000
+
+func checkPools(names []string) error {
+	for _, p := range names {
+		if !engine.Valid(p) {
+			return &BadOption{"pool", p, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
+		}
+	}
+	return nil
+}
+
 // asker answers, for one start, what it counts against now.
 type asker struct {
 	home     *Home
@@ -89,6 +124,7 @@ type asker struct {
 	settings *inForce
 	fresh    bool // settings were read for the admission that comes next
 	marks    []config.Mark
+	noted    map[string]bool
 }
 
 // begin makes what a capped admission needs, and checks it.

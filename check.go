@@ -15,6 +15,9 @@ func (a *asker) check() lease.Answer {
 	if err != nil {
 		return lease.Answer{Err: err}
 	}
+	for _, p := range orders.Problems {
+		a.note(p.Error())
+	}
 	o, ok := orders.Match(a.start.Engine, a.names())
 	if !ok {
 		return lease.Answer{}
@@ -37,4 +40,15 @@ func orderText(o hold.Order) string {
 		text += ", until " + o.Until.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
 	return text
+}
+
+// note tells the caller, once, of something that holds nobody back and should.
+func (a *asker) note(text string) {
+	if a.start.onNote != nil && !a.noted[text] {
+		if a.noted == nil {
+			a.noted = map[string]bool{}
+		}
+		a.noted[text] = true
+		a.start.onNote(text)
+	}
 }

@@ -69,6 +69,13 @@ func (e *Unconfined) Error() string {
 	return fmt.Sprintf("--workload light: nothing confines %q; run it as heavy (code unconfined)", e.Argv0)
 }
 
+// GatedEngine refuses an agent under a gate: it would run uncounted.
+type GatedEngine struct{ Engine string }
+
+func (e *GatedEngine) Error() string {
+	return fmt.Sprintf("gate is for commands, and this one is a %s agent, which would not be counted as one: use handsel run --pool POOL", e.Engine)
+}
+
 // GateOrder refuses a gate inside a gate that names a pool not later in the
 // order than those the outer one holds: two of them could wait for each other.
 type GateOrder struct{ Pool, Outer string }

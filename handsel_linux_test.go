@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -170,4 +172,59 @@ func tree(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// A misspelled or hostile value in a library call counts in no pool of its own
+// and leaves the home alone.
+func TestAcquireRefusesWhatHasNoMeaning(t *testing.T) {
+	h := open(t, map[string]string{"HANDSEL_MAX_AGENTS_CODEX": "1"})
+	first, err := h.Acquire(t.Context(), handsel.Start{Engine: "codex"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Release() })
+	var refused *handsel.Refused
+	if _, err := h.Acquire(t.Context(), handsel.Start{Engine: "openai-codex"}); !errors.As(err, &refused) {
+		t.Errorf("another spelling of a full engine got %v, want a refusal", err)
+	}
+	for _, s := range []handsel.Start{
+		{Engine: "../../escape"}, {Workload: "gate"}, {Priority: 1001}, {Pools: []string{"../x"}}, {Engine: "nobody"},
+	} {
+		var bad *handsel.BadOption
+		if l, err := h.Acquire(t.Context(), s); !errors.As(err, &bad) {
+			t.Errorf("Acquire(%+v) = %v, %v; want *BadOption", s, l, err)
+		}
+	}
+	if names, _ := filepath.Glob(filepath.Dir(h.Path()) + "/*"); len(names) != 1 {
+		t.Errorf("beside the home there is %v", names)
+	}
+}
+
+// WriteOutcome never replaces what is no file: a device or a FIFO stays one.
+func TestOutcomeLeavesSpecialFilesAlone(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := handsel.WriteOutcome(fifo, handsel.NothingRan(), nil); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(fifo); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+		t.Errorf("the FIFO became %v (%v)", info.Mode(), err)
+	}
+	text := make([]byte, 4096)
+	if n, err := reader.Read(text); err != nil || !strings.Contains(string(text[:n]), `"refused"`) {
+		t.Errorf("the reader got %q, %v", text[:n], err)
+	}
+	if err := handsel.WriteOutcome(os.DevNull, handsel.NothingRan(), nil); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(os.DevNull); err != nil || info.Mode()&fs.ModeDevice == 0 {
+		t.Fatalf("the null device is gone: %v", info.Mode())
+	}
 }

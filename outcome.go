@@ -3,6 +3,7 @@ package handsel
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"syscall"
 	"time"
 
@@ -10,15 +11,26 @@ import (
 	"github.com/handsel/handsel/internal/record"
 )
 
-// WriteOutcome replaces path by one JSON object that says how a run ended, so
+// WriteOutcome writes one JSON object to path that says how a run ended, so
 // that an agent's own exit status is never taken for a refusal of ours
-// (docs/reference/schemas/outcome.schema.json).
+// (docs/reference/schemas/outcome.schema.json). A regular file is replaced
+// whole; a device, a FIFO or a link such as /dev/stderr is written to as it is.
 func WriteOutcome(path string, out *Outcome, err error) error {
 	text, merr := json.MarshalIndent(describe(out, err), "", "  ")
 	if merr != nil {
 		return merr
 	}
-	return home.WriteFile(path, append(text, '\n'))
+	text = append(text, '\n')
+	info, serr := os.Lstat(path)
+	if serr != nil || info.Mode().IsRegular() {
+		return home.WriteFile(path, text)
+	}
+	f, oerr := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0) // a FIFO nobody reads must not hold us up
+	if oerr != nil {
+		return oerr
+	}
+	_, werr := f.Write(text)
+	return errors.Join(werr, f.Close())
 }
 
 // outcomeJSON is the object of --outcome.
@@ -106,7 +118,7 @@ func otherClass(err error) string {
 	}
 	for _, mend := range []any{
 		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
-		new(*NotFound), new(*Ambiguous), new(*GateOrder),
+		new(*NotFound), new(*Ambiguous), new(*GateOrder), new(*GatedEngine),
 	} {
 		if errors.As(err, mend) {
 			return "config"

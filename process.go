@@ -26,6 +26,11 @@ func RunSignals() []os.Signal {
 // call it.
 func CloseInherited() error { return proc.CloseOnExecFrom(3) }
 
+// InheritedFD tells whether fd came to this process from its parent. It must be
+// asked before CloseInherited; only such a descriptor may be passed on, since
+// any other is one of ours, and may hold a slot's lock (S9).
+func InheritedFD(fd int) bool { return proc.Inherited(fd) }
+
 // DieBy ends this process by the default action of sig, so that its parent sees
 // what it would have seen without us (S22).
 func DieBy(sig syscall.Signal) { proc.DieBy(sig) }

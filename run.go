@@ -88,6 +88,10 @@ func (h *Home) Gate(ctx context.Context, pools, argv []string, o Options) (*Outc
 	return h.start(ctx, argv, o, true)
 }
 
+// NothingRan is the outcome of a request that was refused before it became a
+// run.
+func NothingRan() *Outcome { return &Outcome{Outcome: run.Outcome{Outcome: run.Refused}} }
+
 // job is one run as the rooms below see it.
 type job struct {
 	home     *Home
@@ -104,14 +108,22 @@ type job struct {
 
 func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
 	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID()}
+	if !gate {
+		if err := nest.Check(); err != nil { // before anything else is looked at (S26)
+			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
+		}
+	}
 	if err := j.resolve(); err != nil {
 		return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
 	}
 	j.rec = newRecorder(j)
 	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
 	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class()}
-	if j.lease != nil {
+	switch {
+	case j.lease != nil:
 		end.Waited = j.lease.Waited()
+	case !out.Queued.IsZero():
+		end.Waited = max(out.Ended.Sub(out.Queued), 0)
 	}
 	end.Warnings = append(end.Warnings, j.rec.ended(end, err)...)
 	return end, err
@@ -135,10 +147,10 @@ func (j *job) resolve() (err error) {
 		return &BadOption{"workload", j.o.Workload, `it must be "heavy" or "light"`}
 	}
 	j.o.Record = j.o.Record || j.settings.Record && !j.gate
+	if err := checkPools(j.o.Pools); err != nil {
+		return err
+	}
 	for _, p := range j.o.Pools {
-		if !engine.Valid(p) {
-			return &BadOption{"pool", p, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
-		}
 		if n, _ := j.settings.Cap(p); n == 0 && j.o.OnNote != nil {
 			j.o.OnNote(fmt.Sprintf("pool %q has no cap, so it holds nothing back (handsel config set pools.%s N)", p, p))
 		}
@@ -162,16 +174,22 @@ func (j *job) class() string {
 
 func (j *job) depth() int { return nest.ChildDepth(slices.Contains(j.settings.Seats, j.o.Profile)) }
 
-// nested refuses a start from inside an agent (S26). A gate is refused only
-// when its command is an engine.
+// nested goes on with what S26 asks for: a gate is refused when its command is
+// an engine, inside an agent for good, elsewhere because an agent is not
+// counted by a gate. A run, which was judged first of all, marks us.
 func (j *job) nested() error {
-	if j.gate && j.engine == "" {
+	switch {
+	case j.gate && j.engine != "":
+		if err := nest.Check(); err != nil {
+			return err
+		}
+		return &GatedEngine{Engine: j.engine}
+	case j.gate:
 		return j.gateOrder()
+	case j.o.Subreaper:
+		return nest.Mark(j.depth()) // from here on, what we adopt is the agent's (S25)
 	}
-	if err := nest.Check(); err != nil || j.gate || !j.o.Subreaper {
-		return err
-	}
-	return nest.Mark(j.depth()) // from here on, what we adopt is the agent's (S25)
+	return nil
 }
 
 // gateOrder refuses a gate inside a gate that could wait for itself (S13).
@@ -196,7 +214,7 @@ func (j *job) gateOrder() error {
 func (j *job) admit(ctx context.Context) (run.Lease, error) {
 	s := Start{
 		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: -1, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, settings: j.settings,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, settings: j.settings, onNote: j.o.OnNote,
 	}
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait

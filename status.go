@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/handsel/handsel/internal/config"
+	"github.com/handsel/handsel/internal/hold"
 	"github.com/handsel/handsel/internal/status"
 )
 
@@ -21,6 +22,7 @@ func (h *Home) Status(ctx context.Context) *Snapshot {
 	for _, p := range problems {
 		snap.Problems = append(snap.Problems, p.Error())
 	}
+	h.seeHolds(snap)
 	return snap
 }
 
@@ -35,4 +37,20 @@ func capsOf(s *config.Settings) []status.Cap {
 	}
 	sort.Slice(caps, func(i, j int) bool { return caps[i].Pool < caps[j].Pool })
 	return caps
+}
+
+// seeHolds adds the orders in force to what a look found.
+func (h *Home) seeHolds(snap *Snapshot) {
+	orders, err := hold.List(h.dir.Holds())
+	if err != nil {
+		snap.Problems = append(snap.Problems, "no start is admitted: "+err.Error())
+	}
+	for _, p := range orders.Problems {
+		snap.Problems = append(snap.Problems, p.Error())
+	}
+	for _, o := range orders.All {
+		snap.Holds = append(snap.Holds, status.Hold{
+			Scope: o.Scope, Kind: string(o.Kind), Reason: o.Reason, By: o.By, Since: status.Time{Time: o.Since}, Until: status.Time{Time: o.Until},
+		})
+	}
 }

@@ -45,7 +45,7 @@ func exitStatus(err error) int {
 		return statusOK
 	case errors.As(err, &status):
 		return int(status)
-	case errors.As(err, new(*usageError)), errors.As(err, new(*handsel.GateOrder)), errors.As(err, new(*handsel.Ambiguous)):
+	case errors.As(err, new(*usageError)), errors.As(err, new(*handsel.GateOrder)), errors.As(err, new(*handsel.GatedEngine)), errors.As(err, new(*handsel.Ambiguous)):
 		return statusUsage
 	case errors.As(err, new(*handsel.NotFound)):
 		return statusNotFound

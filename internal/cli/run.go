@@ -102,6 +102,9 @@ func (f *startFlags) parseKeep() error {
 		if err != nil || n < 3 || n > 1<<20 {
 			return &handsel.BadOption{Option: "keep-fd", Value: text, Why: "it must be a descriptor from 3 up"}
 		}
+		if !handsel.InheritedFD(n) {
+			return &handsel.BadOption{Option: "keep-fd", Value: text, Why: "no such descriptor was handed to handsel"}
+		}
 		f.opts.KeepFD = append(f.opts.KeepFD, n)
 	}
 	return nil
@@ -159,51 +162,60 @@ unless the gate is inside an agent, with which they end.`,
 	return cmd
 }
 
-// start runs argv and turns its outcome into ours.
+// start runs argv and turns its outcome into ours. Whatever comes of it, the
+// outcome's file says it: one left by an earlier run would be believed.
 func (a *app) start(f *startFlags, argv []string, gate bool) error {
+	if f.outcome == "" {
+		f.outcome = os.Getenv("HANDSEL_OUTCOME")
+	}
+	wait := newWaitLine(a)
+	out, err := a.launch(f, argv, gate, wait)
+	wait.done()
+	return a.finish(f, out, err)
+}
+
+// launch reads what is left to read and starts. The outcome is never nil.
+func (a *app) launch(f *startFlags, argv []string, gate bool, wait *waitLine) (*handsel.Outcome, error) {
+	argv, err := a.ready(f, argv, gate)
+	if err != nil {
+		return handsel.NothingRan(), err
+	}
+	h, err := a.open()
+	if err == nil {
+		err = handsel.CloseInherited()
+	}
+	if err != nil {
+		return handsel.NothingRan(), err
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handsel.RunSignals()...)
+	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
+	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
+	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
+	f.opts.Stdin, f.opts.Stdout, f.opts.Stderr = a.In, a.Out, a.Err
+	if gate {
+		return h.Gate(context.Background(), f.pools, argv, f.opts)
+	}
+	return h.Run(context.Background(), argv, f.opts)
+}
+
+// ready reads the flags' values and what to run.
+func (a *app) ready(f *startFlags, argv []string, gate bool) ([]string, error) {
 	if gate && len(argv) > 0 {
 		// Flags may stand on either side of the pool's name.
 		rest, err := a.gateFlags(f, argv)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		argv = rest
 	}
 	if len(argv) == 0 {
 		if gate {
-			return &usageError{errors.New("a command is needed: handsel gate POOL -- COMMAND [ARG…]")}
+			return nil, &usageError{errors.New("a command is needed: handsel gate POOL -- COMMAND [ARG…]")}
 		}
-		return &usageError{errors.New("a command is needed: handsel run -- COMMAND [ARG…]")}
+		return nil, &usageError{errors.New("a command is needed: handsel run -- COMMAND [ARG…]")}
 	}
-	if err := f.parse(); err != nil {
-		return err
-	}
-	h, err := a.open()
-	if err != nil {
-		return err
-	}
-	if f.outcome == "" {
-		f.outcome = os.Getenv("HANDSEL_OUTCOME")
-	}
-	if err := handsel.CloseInherited(); err != nil {
-		return err
-	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, handsel.RunSignals()...)
-	wait := newWaitLine(a)
-	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
-	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
-	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
-	f.opts.Stdin, f.opts.Stdout, f.opts.Stderr = a.In, a.Out, a.Err
-
-	var out *handsel.Outcome
-	if gate {
-		out, err = h.Gate(context.Background(), f.pools, argv, f.opts)
-	} else {
-		out, err = h.Run(context.Background(), argv, f.opts)
-	}
-	wait.done()
-	return a.finish(f, out, err)
+	return argv, f.parse()
 }
 
 // gateFlags reads the flags behind a gate's pool; those before it keep their

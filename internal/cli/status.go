@@ -89,7 +89,22 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	if err := a.showWaiting(s); err != nil {
 		return err
 	}
-	return a.showStrays(s)
+	if err := a.showStrays(s); err != nil {
+		return err
+	}
+	return a.showHolds(s)
+}
+
+func (a *app) showHolds(s *handsel.Snapshot) error {
+	var rows [][]string
+	for _, h := range s.Holds {
+		until := "removed"
+		if !h.Until.IsZero() {
+			until = h.Until.UTC().Format("2006-01-02 15:04 UTC")
+		}
+		rows = append(rows, []string{h.Kind, h.Scope, h.Reason, h.By, until})
+	}
+	return a.showRows([]string{"STARTS HELD BY", "SCOPE", "REASON", "BY", "UNTIL"}, rows)
 }
 
 // poolLine is "agents: all 3/30, heavy 1/6": every pool that has a cap or a

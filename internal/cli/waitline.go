@@ -47,7 +47,7 @@ func (w *waitLine) show(why handsel.Waiting) {
 }
 
 func (w *waitLine) text() string {
-	text := w.why.Reason()
+	text := oneLine(w.why.Reason())
 	if w.why.Place > 0 {
 		text += fmt.Sprintf("; place %d in line", w.why.Place)
 	}

@@ -377,6 +377,7 @@ func owned(st *unix.Stat_t) string {
 			kind = "a file with " + strconv.FormatUint(uint64(st.Nlink), 10) + " hard links, "
 		}
 	case unix.S_IFDIR:
+		kind = "a directory, "
 	case unix.S_IFLNK:
 		kind = "a symbolic link, "
 	case unix.S_IFIFO:

@@ -173,6 +173,7 @@ type verdict struct {
 	doubtful bool
 
 	watch   bool          // we watch slots ourselves, being first of our kind
+	guard   bool          // we are the next of our kind, and look after the first
 	follow  *line.Ticket  // else the one of our kind before us, whose leaving wakes us
 	blocker *line.Ticket  // the ticket ahead that may take what is free
 	again   time.Duration // CLOCK_BOOTTIME at which to look again; 0 = no such time

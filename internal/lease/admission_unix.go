@@ -223,9 +223,12 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 			v.doubtful = true
 			return v, nil
 		}
-		if a.ownAncestors(full, names) {
-			v.why.Code, v.final = OwnAncestors, true
-			return v, nil
+		for i := full; i < len(a.counts); i++ {
+			if a.counts[i].Full(a.pools[i].Cap) && a.ownAncestors(i, names) {
+				v.why = a.fullPool(i)
+				v.why.Code, v.final = OwnAncestors, true
+				return v, nil
+			}
 		}
 	} else if a.anyDoubt() && !lastTry {
 		v.doubtful = true
@@ -234,7 +237,7 @@ func (a *admission) judge(lastTry bool) (verdict, error) {
 		return v, err
 	}
 	if v.why.Code != "" && a.r.want.Wait > 0 {
-		if err = a.chooseRole(names[:v.ahead], &v); v.watch {
+		if err = a.chooseRole(names[:v.ahead], &v); v.watch || v.guard {
 			a.seeOrphans(&v)
 		}
 	}
@@ -496,12 +499,17 @@ func (a *admission) chooseRole(ahead []string, v *verdict) error {
 		if err != nil {
 			return err
 		}
-		if t != nil && t.Parked == nil && a.sameKind(t) && !t.Stopped() {
-			v.follow = t
+		if t == nil || t.Parked != nil || !a.sameKind(t) || t.Stopped() {
+			continue
+		}
+		if v.follow != nil {
 			return nil
 		}
+		v.follow = t
 	}
-	v.watch = true
+	// Nobody of our kind watches, or one does and we are the next: that one may
+	// be stopped when something happens, so the next looks after it.
+	v.watch, v.guard = v.follow == nil, v.follow != nil
 	return nil
 }
 
@@ -665,7 +673,7 @@ func (a *admission) takeOne(p *slot.Pool, i int) (*slot.Hold, error) {
 	}
 	// Confined to reading: the files were made beforehand, and a lock needs no
 	// writing (S1).
-	for index := range max(a.pools[i].Cap, a.counts[i].Free+1) {
+	for index := range min(max(a.pools[i].Cap, a.counts[i].Free+1), prepared) {
 		if slices.ContainsFunc(a.counts[i].Slots, func(s slot.Seen) bool { return s.Index == index }) {
 			continue
 		}

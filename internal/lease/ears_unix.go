@@ -25,6 +25,7 @@ type ears struct {
 	watch   *watch             // of the pools' directories and the holds; nil while we only follow
 	dirs    []flock.ID         // what watch watches, as it was at the look before
 	deaf    bool               // a watch could not be had: the fallback poll takes its place
+	stirred bool               // as a guard: something happened that the first heard too
 	partial bool               // something else could not be followed: the same
 	follow  follower           // the one of our kind before us
 	blocker follower           // the one whose turn it is
@@ -140,6 +141,11 @@ func (r *request) listen(ctx context.Context, v *verdict) (armed bool, err error
 	}
 	if v.watch {
 		armed = r.watchSlots() || armed
+	} else if v.guard {
+		// What is missed while there is no watch, the first sees; a guard that
+		// can have none is a follower like the others.
+		_ = r.watchSlots()
+		e.deaf = false
 	} else if v.follow != nil {
 		e.unwatch() // somebody of our kind stands before us now: it watches, we follow
 		e.deaf = false
@@ -225,9 +231,13 @@ func (r *request) sleep(ctx context.Context, v verdict, left time.Duration) erro
 		deadline = earlier(deadline, time.Now().Add(until))
 	}
 	for rounds := 1; ; rounds++ {
-		rang, err := r.hear(earlier(deadline, time.Now().Add(r.fallback(v))))
+		rang, err := r.hear(earlier(deadline, time.Now().Add(r.fallback(v))), v.guard)
 		if err := errors.Join(err, ctx.Err()); err != nil {
 			return err
+		}
+		if r.ears.stirred { // the first of our kind heard it too: look when it has had its time
+			r.ears.stirred = false
+			deadline = earlier(deadline, time.Now().Add(guardDelay))
 		}
 		if rang || rounds == lookAnyway || !time.Now().Before(deadline) || !r.quiet(v) {
 			return nil
@@ -245,6 +255,10 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// guardDelay is how long the next in line leaves an event to the first of its
+// kind before it looks itself.
+const guardDelay = 20 * time.Millisecond
 
 // quietFactor stretches the poll of a waiter to whom the kernel reports all
 // that matters: it then only looks for what has no event, a neighbour that was
@@ -275,16 +289,24 @@ func (r *request) quiet(v verdict) bool {
 }
 
 // hear sleeps until an event or the time.
-func (r *request) hear(until time.Time) (rang bool, err error) {
+// With guard, what the first of our kind hears as well does not ring: it only
+// stirs.
+func (r *request) hear(until time.Time, guard bool) (rang bool, err error) {
 	e := r.ears
 	ready, err := e.bell.wait(until)
 	if len(ready) == 0 || err != nil {
 		return false, err
 	}
 	for _, fd := range ready {
+		rang = true
 		switch {
 		case r.place != nil && fd == r.place.WakeFd():
 			r.place.Drain()
+		case guard && e.watch != nil && fd == e.watch.fd():
+			if _, lost := e.watch.read(); lost {
+				e.unwatch()
+			}
+			rang, e.stirred = len(ready) > 1, true
 		case e.watch != nil && fd == e.watch.fd():
 			closed, lost := e.watch.read()
 			if lost {
@@ -297,9 +319,12 @@ func (r *request) hear(until time.Time) (rang bool, err error) {
 			e.blocker.close(e.bell)
 		default:
 			e.dropOrphan(fd)
+			if guard {
+				rang, e.stirred = len(ready) > 1, true
+			}
 		}
 	}
-	return true, nil
+	return rang, nil
 }
 
 // dropOrphan forgets an agent that has ended.

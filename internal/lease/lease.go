@@ -113,6 +113,8 @@ func (h Holder) String() string {
 	switch {
 	case h.Pid == 0:
 		b.WriteString("slot " + h.Slot)
+	case h.State == slot.Unverifiable.String():
+		return "slot " + h.Slot + ", whose agent cannot be looked at from here (handsel gc --slot " + h.Slot + ")"
 	case h.State == slot.Orphaned.String():
 		b.WriteString("orphaned child " + strconv.Itoa(h.Child) + " of pid " + strconv.Itoa(h.Pid))
 		return b.String()

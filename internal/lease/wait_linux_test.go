@@ -582,3 +582,33 @@ func TestPreparedFilesAreBounded(t *testing.T) {
 		t.Errorf("%d files, %v", len(files), err)
 	}
 }
+
+// S15, S16: the first in line is stopped and the holder killed. Nobody releases
+// anything, so nobody wakes those behind; the next in line has watched too.
+func TestKilledHolderBehindAStoppedFirstWakesTheNext(t *testing.T) {
+	root := t.TempDir()
+	h := holder(t, root, one("all", 1))
+	first := start(t, spec{Root: root, Pools: one("all", 1), Wait: time.Hour, Name: "first"})
+	first.says("waiting")
+	next := start(t, spec{Root: root, Pools: one("all", 1), Wait: time.Hour, Name: "next"})
+	next.says("waiting")
+	_ = first.cmd.Process.Signal(syscall.SIGSTOP)
+	waitStopped(t, first)
+	h.kill()
+	next.says("admitted") // the poll is an hour away
+	_ = first.cmd.Process.Signal(syscall.SIGCONT)
+	first.says("admitted")
+}
+
+// S13: it is our own wait that would never end also when another full pool
+// comes before the one that our ancestor holds.
+func TestOwnAncestorIsSeenBehindAnotherFullPool(t *testing.T) {
+	root := t.TempDir()
+	stranger := holder(t, root, one("aa", 1))
+	acquire(t, spec{Root: root, Pools: one("zz", 1)}) // this process is the asker's parent
+	asker := start(t, spec{Root: root, Pools: append(one("aa", 1), one("zz", 1)...), Wait: time.Hour})
+	if said := asker.says("refused"); !strings.Contains(said, OwnAncestors) {
+		t.Errorf("it said %q, want a refusal with %s", said, OwnAncestors)
+	}
+	stranger.end()
+}

@@ -22,8 +22,9 @@ func DieBy(sig syscall.Signal) {
 }
 
 // EndSignals lists the signals that end a run: SIGHUP, SIGINT, SIGQUIT and
-// SIGTERM, without those that were ignored when this process started (nohup,
-// or "&" in a script). Those stay ignored, in the child too, as with env(1).
+// SIGTERM, without those that were ignored when this process started, as far as
+// the Go runtime respects that: SIGHUP (nohup) and SIGINT ("&" in a script).
+// Those stay ignored, in the child too, as with env(1).
 func EndSignals() []syscall.Signal {
 	var list []syscall.Signal
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {

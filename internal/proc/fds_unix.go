@@ -23,3 +23,11 @@ func closeOnExecListed(dir string, first int) error {
 	}
 	return nil
 }
+
+// Inherited tells whether fd was open when this process was executed: what the
+// program and the runtime open themselves is close-on-exec from birth, and what
+// came through exec is not. It must be asked before CloseOnExecFrom.
+func Inherited(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil && flags&unix.FD_CLOEXEC == 0
+}

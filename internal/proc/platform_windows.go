@@ -184,3 +184,6 @@ func EndSignals() []syscall.Signal { return []syscall.Signal{syscall.SIGINT, sys
 
 // Can says that nothing is promised here.
 func Can() Capabilities { return Capabilities{} }
+
+// Inherited is never so: handles are inherited only by name.
+func Inherited(int) bool { return false }

@@ -134,7 +134,8 @@ func (r *Run) Class() string {
 	switch {
 	case r.State == record.Queued:
 		return record.Queued
-	case r.Outcome == record.Refused, r.Outcome == record.NotStarted:
+	case r.Outcome == record.Refused, r.Outcome == record.NotStarted,
+		r.Ended() && r.Outcome != record.Lost && r.StartedAt.IsZero() && r.Child == nil: // ended while it waited
 		return record.NotStarted
 	case !r.Ended():
 		return record.Running

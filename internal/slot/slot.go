@@ -415,7 +415,7 @@ func (p *Pool) Adopt(i int, fd int, rec Record) (*Hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("adopt slot %s/%d: %w", p.Name, i, err)
 	}
-	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec}
+	h := &Hold{Pool: p.Name, Index: i, file: f, rec: rec, marked: rec.ChildPid != nil && rec.ChildStarted != nil}
 	if err := h.write(); err != nil {
 		return nil, err // the descriptor is still the caller's to close
 	}

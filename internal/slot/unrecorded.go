@@ -15,7 +15,7 @@ import (
 
 // execTries is how often the search is repeated while a process shows no
 // environment because it is just being executed.
-const execTries = 5
+const execTries = 25
 
 // findAgent looks for the agent of a slot whose holder ended before recording
 // it, and puts it into what the slot says. Without one, the record is stale.
@@ -39,11 +39,11 @@ func (s *Seen) findAgent() {
 			return
 		}
 		if !unsure {
-			break
+			s.stale = true
+			return
 		}
 		time.Sleep(2 * time.Millisecond) // an exec takes less
 	}
-	s.stale = true
 }
 
 // Wipe clears the record of a free slot that Count found stale. The caller

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,7 @@ type Snapshot struct {
 	Pools    map[string]Pool `json:"pools"`
 	Waiting  []Waiter        `json:"waiting"`
 	Strays   []Stray         `json:"strays"`
+	Holds    []Hold          `json:"holds"`    // orders that hold starts back
 	Sources  []string        `json:"sources"`  // what was read to know this
 	Problems []string        `json:"problems"` // what could not be read
 }
@@ -112,6 +114,16 @@ type PoolWish struct {
 	Cap  int    `json:"cap"`
 }
 
+// Hold is an order in force that holds starts back.
+type Hold struct {
+	Scope  string `json:"scope"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	By     string `json:"by"`
+	Since  Time   `json:"since"`
+	Until  Time   `json:"until"` // null: until it is removed
+}
+
 // Stray is an agent that no slot stands for: its supervisor was killed in the
 // instant between starting it and recording it, or it ran uncapped.
 type Stray struct {
@@ -130,7 +142,7 @@ var builtin = []string{"all", "heavy"}
 func Look(ctx context.Context, at Places, root, rootFrom string, caps []Cap) *Snapshot {
 	s := &Snapshot{
 		V: 1, Root: root, RootFrom: rootFrom, At: Time{machine.Now()}, Caps: caps,
-		Pools: map[string]Pool{}, Waiting: []Waiter{}, Strays: []Stray{}, Sources: []string{}, Problems: []string{},
+		Pools: map[string]Pool{}, Waiting: []Waiter{}, Strays: []Stray{}, Holds: []Hold{}, Sources: []string{}, Problems: []string{},
 	}
 	if s.Caps == nil {
 		s.Caps = []Cap{}
@@ -139,9 +151,9 @@ func Look(ctx context.Context, at Places, root, rootFrom string, caps []Cap) *Sn
 	defer cancel()
 	names := s.poolNames(at)
 	release := s.quiet(ctx, at, names)
-	defer release()
 	counts := s.countAll(at, names)
 	s.line(at, counts)
+	release() // the process table takes longer, and nobody has to wait for it
 	s.findStrays()
 	return s
 }
@@ -277,7 +289,7 @@ func (s *Snapshot) findStrays() {
 // ours tells whether the process was started under this home.
 func (s *Snapshot) ours(pid int) bool {
 	home, _, err := proc.Env(pid, "HANDSEL_HOME")
-	return err == nil && (home == s.Root || home == "" && s.RootFrom == "passwd")
+	return err == nil && (home != "" && filepath.Clean(home) == s.Root || home == "" && s.RootFrom == "passwd")
 }
 
 func isAgent(pid int) bool {
