@@ -30,7 +30,8 @@ else
 fi
 chmod 700 "$scratch/home" "$scratch/tmp"
 
-others() { pgrep -U "$uid" | sort || true; }
+# A process that has ended counts no more, however slow init is to reap it.
+others() { ps -U "$uid" -o pid=,stat= | awk '$2 !~ /^Z/ { print $1 }' | sort || true; }
 
 # as_user BINARY DIR [VAR=VALUE...]: runs one test binary in its package's
 # directory of the copy.
