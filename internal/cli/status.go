@@ -92,7 +92,13 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	if err := a.showStrays(s); err != nil {
 		return err
 	}
-	return a.showHolds(s)
+	if err := a.showHolds(s); err != nil {
+		return err
+	}
+	if poolLine(s) != "" && len(s.Sources) > 0 {
+		fmt.Fprintf(a.Out, "home %s, by %s\n", clean(s.Root), strings.Join(s.Sources, " and "))
+	}
+	return nil
 }
 
 func (a *app) showHolds(s *handsel.Snapshot) error {
