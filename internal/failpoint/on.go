@@ -5,7 +5,8 @@
 //
 // HANDSEL_FAILPOINT="step=kill,other=sleep:50ms" arms steps for a process:
 // kill (SIGKILL to itself), stop (SIGSTOP), exit (status 199), sleep:D. A step
-// may be armed for its n-th hit only: step#3=kill. HANDSEL_FAILPOINT_LOG names
+// may be armed for its n-th hit only, step#3=kill, or for the first process that
+// comes there of all that share a log, step=once:kill. HANDSEL_FAILPOINT_LOG names
 // a file that gets a line "pid step" for each armed step that fired, so that a
 // test can prove that its point was reached.
 package failpoint
@@ -40,9 +41,26 @@ func Hit(name string) {
 		if !ok || step != name || counted && nth != strconv.Itoa(n) {
 			continue
 		}
+		if act, once := strings.CutPrefix(act, "once:"); once {
+			if first(name) {
+				note(name)
+				do(act)
+			}
+			continue
+		}
 		note(name)
 		do(act)
 	}
+}
+
+// first tells whether no process that shares our log has come to the step.
+func first(name string) bool {
+	f, err := os.OpenFile(os.Getenv("HANDSEL_FAILPOINT_LOG")+"."+name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
 }
 
 func note(name string) {
@@ -70,4 +88,10 @@ func do(act string) {
 	default:
 		signalSelf(verb)
 	}
+}
+
+// Variables names what a process must be given for its failpoints to work; the
+// seam of C16 is a part of the same builds.
+func Variables() []string {
+	return []string{"HANDSEL_FAILPOINT", "HANDSEL_FAILPOINT_LOG", "HANDSEL_TEST_SYS"}
 }
