@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -124,6 +125,26 @@ func idsIn(day *home.Folder, problems *[]Problem) (ids []string) {
 	slices.Sort(ids)
 	slices.Reverse(ids)
 	return ids
+}
+
+// Unrecorded lists the directories without a record that were made before a
+// moment, newest first: of attempts that wait, and of launchers that died before
+// their row was accepted. Only who has the rows can tell the two apart; nothing
+// here removes either.
+func Unrecorded(d home.Dir, before time.Time) (ids []string, problems []Problem, err error) {
+	err = eachDay(d, &problems, func(day *home.Folder, _ string) bool {
+		for _, id := range idsIn(day, &problems) {
+			u, _ := uuid.Parse(id)
+			if !timeOf(u).Before(before) {
+				continue
+			}
+			if _, err := os.Lstat(filepath.Join(day.Path(), id, runFile)); errors.Is(err, fs.ErrNotExist) {
+				ids = append(ids, id)
+			}
+		}
+		return true
+	})
+	return ids, problems, err
 }
 
 // MinSuffix is how many hex digits of an id name a run at least (C4).

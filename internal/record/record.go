@@ -71,6 +71,10 @@ type Run struct {
 	Workload    string `json:"workload,omitempty"`
 	Confinement string `json:"confinement"` // "none" until something confines
 	Pools       []Pool `json:"pools,omitempty"`
+	// Lane is the seat of work the run owned, Fence the number of the grant by
+	// which an attempt got it; a direct run has none.
+	Lane  string `json:"lane,omitempty"`
+	Fence uint64 `json:"fence,omitempty"`
 
 	UID       int       `json:"uid"`
 	StartedBy []Process `json:"started_by,omitempty"` // nearest first, at most MaxChain
@@ -133,10 +137,11 @@ type Reason struct {
 	Retryable bool     `json:"retryable"`
 }
 
-// Holder is who has what somebody waits for.
+// Holder is who has what somebody waits for: a slot of a pool, or a lane.
 type Holder struct {
 	Pool  string `json:"pool,omitempty"`
-	Slot  int    `json:"slot"`
+	Slot  int    `json:"slot"` // 0 for a lane
+	Lane  string `json:"lane,omitempty"`
 	Pid   int    `json:"pid,omitempty"`
 	Child int    `json:"child,omitempty"`
 	Run   string `json:"run,omitempty"`
@@ -260,8 +265,10 @@ type Writer struct {
 const space = 4096
 
 // Create makes the run's directory and writes its first record. An empty ID is
-// given one. An error leaves the decision to the caller; the run itself needs
-// no record.
+// given one. The directory may be there already, as that of an attempt with its
+// payload (room attempt): it must have no record yet, or the error is
+// fs.ErrExist. An error leaves everything as it was, and the decision to the
+// caller; the run itself needs no record.
 func Create(d home.Dir, r *Run) (*Writer, error) {
 	if r.ID == "" {
 		r.ID = NewID()
@@ -275,7 +282,7 @@ func Create(d home.Dir, r *Run) (*Writer, error) {
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	defer day.Close()
-	if err := day.Mkdir(r.ID); err != nil {
+	if err := day.Mkdir(r.ID); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	dir, err := day.Sub(r.ID)
@@ -285,27 +292,32 @@ func Create(d home.Dir, r *Run) (*Writer, error) {
 	defer dir.Close()
 	w := &Writer{home: d, date: date, id: r.ID}
 	if err := w.begin(dir, r); err != nil {
-		_ = w.Close()
-		_ = dir.Remove(runFile)
-		_ = day.Remove(r.ID) // no directory without a record
+		_ = day.Remove(r.ID) // no directory that holds nothing; one of an attempt is not empty
 		return nil, fmt.Errorf("record %s: %w", r.ID, err)
 	}
 	return w, nil
 }
 
-// begin writes the first record. It is whole as soon as it is not empty.
+// begin writes the first record. It is whole as soon as it is not empty. An
+// error leaves none that was not there before.
 func (w *Writer) begin(dir *home.Folder, r *Run) (err error) {
 	data, err := encode(r)
 	if err != nil {
 		return err
 	}
-	if len(data) > space {
-		return dir.WriteFile(runFile, data)
-	}
 	if w.file, err = dir.Create(runFile); err != nil {
 		return err
 	}
-	return w.overwrite(data)
+	if len(data) <= space {
+		err = w.overwrite(data)
+	} else if err = w.Close(); err == nil {
+		err = dir.WriteFile(runFile, data)
+	}
+	if err != nil {
+		_ = w.Close()
+		_ = dir.Remove(runFile)
+	}
+	return err
 }
 
 // overwrite replaces the record in place, by one pwrite(2) of the same length

@@ -38,12 +38,12 @@ func full() *Run {
 	return &Run{
 		Verb: "run", State: Ended, Outcome: Exited, Result: Failed, Kind: "limit", Argv0: "claude", Argc: 3,
 		Command: Digest([]string{"claude", "-p", "secret prompt"}), Cwd: "/w\x1b[2J", Engine: "claude", Workload: "heavy", Confinement: "none",
-		Pools: []Pool{{"all", 0, 8}, {"heavy", 3, 0}}, UID: 1000,
+		Pools: []Pool{{"all", 0, 8}, {"heavy", 3, 0}}, Lane: "l", Fence: 7, UID: 1000,
 		StartedBy: []Process{{2, "sh"}, {1, "init"}}, Author: "a", Labels: map[string]string{"ticket": "7"},
 		Handsel: Identity{10, 12345, "b", 4026531836}, Child: &Identity{11, 12346, "b", 4026531836},
 		ExitCode: &code, Signal: 9,
 		Reason: &Reason{Class: "resource", Code: "pool_full", Message: "m", Until: At(noon), Retryable: true,
-			Holders: []Holder{{"all", 0, 5, 6, "r"}}},
+			Holders: []Holder{{Pool: "all", Pid: 5, Child: 6, Run: "r"}, {Lane: "l", Pid: 7}}},
 		QueuedAt: At(noon), AdmittedAt: At(noon), StartedAt: At(noon), EndedAt: At(noon), WaitedS: 1.5, RanS: 2,
 		Limits: &Limits{60, 10}, Output: &Output{1, 2, 0}, Survivors: []Survivor{{12, "d", "daemon"}}, Notes: []string{"n"}, HostBoot: "b",
 	}

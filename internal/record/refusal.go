@@ -36,6 +36,7 @@ type Refusal struct {
 	Engine   string            `json:"engine,omitempty"`
 	Workload string            `json:"workload,omitempty"`
 	Pools    []string          `json:"pools,omitempty"`
+	Lane     string            `json:"lane,omitempty"`
 	UID      int               `json:"uid"`
 	Pid      int               `json:"pid"`
 	Author   string            `json:"author,omitempty"`
