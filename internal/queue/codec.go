@@ -1,0 +1,178 @@
+package queue
+
+import (
+	"encoding/json"
+	"reflect"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/handsel/handsel/internal/attempt"
+	"github.com/handsel/handsel/internal/record"
+)
+
+// rowColumns are the columns of an attempt.Row, in the order in which bindRow
+// binds them and row reads them. offerColumns come with an offer or a claim, and
+// attemptColumns after it.
+const (
+	rowColumns = `id, lane, state, state_since, queue_start, boot_start_ns, boot_id, epoch_ms, priority,
+		cwd, engine, workload, confinement, author, labels, not_before, after, argv0, argc, command, more,
+		starts, unclaimed, last_failure`
+	offerColumns   = `admitted_at, fence, token`
+	attemptColumns = `granted_at, granted_boot, driver_pid, driver_ticks, driver_boot, begun_at,
+		outcome, result, kind, reason, exit_code, signal, ended_at`
+)
+
+// more is what few rows have, or many alike. It is one column, which is NULL
+// when there is nothing of it.
+type more struct {
+	RetryOf      string            `json:"retry_of,omitempty"`
+	RetryLost    int               `json:"retry_lost,omitempty"`
+	Profile      string            `json:"profile,omitempty"`
+	Pools        []string          `json:"pools,omitempty"`
+	Caps         map[string]string `json:"caps,omitempty"`
+	TimeoutS     float64           `json:"timeout_s,omitempty"`
+	IdleS        float64           `json:"idle_s,omitempty"`
+	LeaveDaemons bool              `json:"leave_daemons,omitempty"`
+	Driver       []string          `json:"driver,omitempty"`
+}
+
+func moreOf(r *attempt.Row) *more {
+	p := &r.Placement
+	return &more{r.RetryOf, r.RetryLost, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, r.Driver}
+}
+
+func (m *more) give(r *attempt.Row) {
+	p := &r.Placement
+	r.RetryOf, r.RetryLost, r.Driver = m.RetryOf, m.RetryLost, m.Driver
+	p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons = m.Profile, m.Pools, m.Caps, m.TimeoutS, m.IdleS, m.LeaveDaemons
+}
+
+// bindRow binds a new row.
+func bindRow(c *call, r *attempt.Row, state, since string) *call {
+	p, rest := &r.Placement, moreOf(r)
+	c.text(r.ID).text(r.Lane).text(state).text(since)
+	c.text(stamp(r.QueueStart.Time)).int(r.BootStartNS).some(r.BootID).int(r.EpochMS).int(int64(r.Priority))
+	c.some(p.Cwd).some(p.Engine).some(p.Workload).some(p.Confinement)
+	c.some(r.Author).json(len(r.Labels) == 0, r.Labels).time(r.NotBefore.Time).json(len(r.After) == 0, r.After)
+	c.some(r.Argv0).int(int64(r.Argc)).some(r.Command).json(reflect.ValueOf(*rest).IsZero(), rest)
+	return c.int(int64(r.Starts)).int(int64(r.Unclaimed)).some(r.LastFailure)
+}
+
+// cursor reads the columns of one result row in order. What comes again and
+// again is kept once, when there is more than one row.
+type cursor struct {
+	vals []any
+	n    int
+	seen *seen
+	err  error
+}
+
+// seen are the words and the decoded columns that rows have in common.
+type seen struct {
+	words map[string]string
+	mores map[string]*more
+}
+
+func newSeen() *seen { return &seen{words: map[string]string{}, mores: map[string]*more{}} }
+
+// next reads the row that s stands at. Its values are good until s moves.
+func (c *cursor) next(s *sqlite3.Stmt) {
+	if c.n = 0; c.vals == nil {
+		c.vals = make([]any, s.ColumnCount())
+	}
+	if err := s.ColumnsRaw(c.vals...); err != nil && c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *cursor) raw() []byte {
+	b, _ := c.vals[c.n].([]byte)
+	c.n++
+	return b
+}
+
+func (c *cursor) text() string { return string(c.raw()) }
+
+// word is a text that many rows have.
+func (c *cursor) word() string {
+	b := c.raw()
+	if w, ok := c.seen.words[string(b)]; ok || len(b) == 0 {
+		return w
+	}
+	w := string(b)
+	c.seen.words[w] = w
+	return w
+}
+
+func (c *cursor) more() *more {
+	if c.vals[c.n] == nil {
+		c.n++
+		return &more{}
+	}
+	b, _ := c.vals[c.n].([]byte)
+	m, ok := c.seen.mores[string(b)]
+	if !ok {
+		m = new(more)
+		c.seen.mores[string(b)] = m
+	}
+	if ok {
+		c.n++
+	} else {
+		c.json(m)
+	}
+	return m
+}
+
+func (c *cursor) int() int64 {
+	v, _ := c.vals[c.n].(int64)
+	c.n++
+	return v
+}
+
+func (c *cursor) time() attempt.Time { return moment(c.raw()) }
+
+func (c *cursor) json(v any) {
+	if b := c.raw(); b != nil {
+		if err := json.Unmarshal(b, v); err != nil && c.err == nil {
+			c.err = err
+		}
+	}
+}
+
+// row reads rowColumns and offerColumns.
+func (c *cursor) row(r *attempt.Row) (token []byte) {
+	p := &r.Placement
+	r.V = attempt.Version
+	r.ID, r.Lane, r.State, r.StateSince = c.text(), c.text(), c.word(), c.time()
+	r.QueueStart, r.BootStartNS, r.BootID, r.EpochMS, r.Priority = c.time(), c.int(), c.word(), c.int(), int(c.int())
+	p.Cwd, p.Engine, p.Workload, p.Confinement = c.word(), c.word(), c.word(), c.word()
+	r.Author = c.word()
+	c.json(&r.Labels)
+	r.NotBefore = c.time()
+	c.json(&r.After)
+	r.Argv0, r.Argc, r.Command = c.word(), int(c.int()), c.text()
+	c.more().give(r)
+	r.Starts, r.Unclaimed, r.LastFailure = int(c.int()), int(c.int()), c.word()
+	r.AdmittedAt, r.Fence = c.time(), uint64(c.int())
+	return c.raw()
+}
+
+// attempt reads all columns.
+func (c *cursor) attempt(a *Attempt) {
+	c.row(&a.Row)
+	a.State, a.Fence = a.Row.State, a.Row.Fence
+	a.GrantedAt, a.GrantedBoot = c.time(), c.word()
+	a.Driver = Driver{Pid: int(c.int()), Ticks: uint64(c.int()), BootID: c.word()}
+	a.BegunAt = c.time()
+	a.Outcome, a.Result, a.Kind = c.word(), c.word(), c.word()
+	if a.Reason = new(record.Reason); c.vals[c.n] == nil {
+		a.Reason = nil
+	}
+	c.json(&a.Reason)
+	if code, ok := c.vals[c.n].(int64); ok {
+		n := int(code)
+		a.ExitCode = &n
+	}
+	c.n++
+	a.Signal, a.EndedAt = int(c.int()), c.time()
+}
