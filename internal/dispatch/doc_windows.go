@@ -1,0 +1,3 @@
+// Package dispatch has nothing for this platform, which cannot hand descriptors
+// over.
+package dispatch

@@ -1,0 +1,71 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/handsel/handsel/internal/attempt"
+	"github.com/handsel/handsel/internal/lane"
+	"github.com/handsel/handsel/internal/record"
+)
+
+// A row whose launcher has not let go of its copy is displaced by nobody: it
+// waits without the lock, and takes it when it comes free (L20).
+func TestLaunchersOwnCopyDisplacesNobody(t *testing.T) {
+	w := newWorld(t, false, nil)
+	l := w.launcher("x")
+	w.handed(l)
+	w.stop()
+	w.start()
+	r := w.until(l.row.ID, attempt.Queued)
+	if r.Reason == nil || r.Reason.Code != "lane_busy" {
+		t.Errorf("it waits for %+v", r.Reason)
+	}
+	l.hold.Keep()
+	for r.Reason != nil && r.Reason.Code == "lane_busy" {
+		w.breathe()
+		r = w.until(l.row.ID, attempt.Queued)
+	}
+	if w.free("x") {
+		t.Error("the lane is free")
+	}
+}
+
+// An attempt that ends between the look at its record and the look at its lane
+// has ended as its record says, and is not lost (L18).
+func TestOutcomeIsReadAgainBeforeItIsCalledLost(t *testing.T) {
+	w := newWorld(t, false, nil)
+	l := w.enqueue("x")
+	a := &open{id: l.row.ID, lane: "x", n: 1, row: l.row}
+	run := newRecord(&l.row)
+	run.State, run.Outcome = record.Ended, record.Exited
+	writer, err := record.Create(w.home, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if v := w.d.inquire(a); v.end == nil || v.end.Outcome != record.Exited {
+		t.Errorf("the verdict is %+v", v.end)
+	}
+}
+
+// A lock whose owner is gone says nothing of the agent: while that lives the
+// attempt is orphaned, whoever holds a leftover copy (L18).
+func TestLeftoverCopyHidesNoAgent(t *testing.T) {
+	w := newWorld(t, false, nil)
+	agent := w.sleeper(t)
+	rec := lane.Mine(lane.RoleDriver)
+	rec.Attempt = "01a22e41-b4e2-7ee3-be3d-e76ba0ec8e86"
+	rec.Holder = &lane.Process{Pid: 1 << 22, Ticks: 1} // a driver that is gone
+	h, err := lane.Take(w.home, "x", rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Keep() // the leftover copy
+	if err := h.SetChild(agent); err != nil {
+		t.Fatal(err)
+	}
+	v := w.d.inquire(&open{id: rec.Attempt, lane: "x", n: 1})
+	if v.end != nil || !v.orphan || v.watch == nil || v.watch.Pid != agent.Pid {
+		t.Errorf("the verdict is %+v, want the agent orphaned", v)
+	}
+}
