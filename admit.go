@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/handsel/handsel/internal/config"
@@ -41,10 +42,18 @@ type Start struct {
 	Run      string        // id of the run; empty makes one
 	Argv0    string        // shown to people
 
+	// Caps are variables HANDSEL_MAX_AGENTS* of whoever the start is asked for on
+	// behalf of: they join the minimum like our own (S2). AllElse is the cap of
+	// the pool `all` where none is set; 0 is none (L13a).
+	Caps    map[string]string
+	AllElse int
+	Tie     string // orders starts with equal keys; empty: by chance
+
 	// OnWait is told when the wait begins and when its reason changes. It must
 	// not block.
 	OnWait func(Waiting)
 
+	lane     string   // orders that hold this lane bind the start
 	settings *inForce // read a moment ago; nil: to be read
 	onNote   func(string)
 }
@@ -80,7 +89,7 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	return lease.Acquire(ctx, h.places(first.Settings), lease.Want{
 		Pools: a.pools, Check: a.check, Changed: a.changed,
 		Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
-		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, OnWait: s.OnWait,
+		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, ID: s.Tie, OnWait: s.OnWait,
 	})
 }
 
@@ -132,7 +141,7 @@ func (a *asker) begin() error {
 	if err := a.settings.CheckPools(a.start.Pools); err != nil {
 		return err
 	}
-	if !a.settings.counted {
+	if !a.counted() {
 		return a.home.trusted()
 	}
 	if err := a.home.dir.Ensure(); err != nil {
@@ -176,19 +185,38 @@ func (a *asker) pools() ([]lease.Pool, error) {
 		}
 	}
 	a.fresh = false
-	if !a.settings.counted {
+	if !a.counted() {
 		return nil, nil
 	}
 	shared := a.settings.LeasesDir != ""
 	var pools []lease.Pool
 	for _, name := range a.names() {
-		n, from := a.settings.Cap(name)
+		n, from := a.capOf(name)
 		if n == 0 && shared {
 			continue // a pool that has no cap is not for others to count (S4)
 		}
 		pools = append(pools, lease.Pool{Name: name, Cap: n, CapFrom: from})
 	}
 	return pools, nil
+}
+
+// counted tells whether the start is counted: a cap is set, here or by whoever
+// it is for, or slots are there (S4).
+func (a *asker) counted() bool {
+	return a.settings.counted || len(a.start.Caps) > 0 || a.start.AllElse > 0
+}
+
+// capOf is the cap of a pool for this start: the smallest that is set anywhere.
+func (a *asker) capOf(name string) (n int, from string) {
+	n, from = a.settings.Cap(name)
+	variable := config.VarOf(name)
+	if c, err := strconv.Atoi(strings.TrimSpace(a.start.Caps[variable])); err == nil && c > 0 && (n == 0 || c < n) {
+		n, from = c, variable+" of the launcher"
+	}
+	if n == 0 && name == poolAll && a.start.AllElse > 0 {
+		n, from = a.start.AllElse, "one for each processor, as none is set"
+	}
+	return n, from
 }
 
 // names are the pools the start counts against (S1).

@@ -2,7 +2,11 @@ package handsel
 
 import (
 	"context"
+	"slices"
+	"time"
 
+	"github.com/handsel/handsel/internal/api"
+	"github.com/handsel/handsel/internal/nest"
 	"github.com/handsel/handsel/internal/runs"
 )
 
@@ -19,9 +23,71 @@ const (
 )
 
 // Cancel ends a run with all of its tree and waits until nothing of it is left,
-// for a bounded time. Cancelling what has ended is no error (C053). From inside
-// an agent only its own descendants can be cancelled; else *NotYours (C15).
+// for a bounded time. An attempt that waits is taken out of the queue, for which
+// the dispatcher is needed: *NoDispatcher or *SilentDispatcher. Cancelling what
+// has ended is no error (C053). From inside an agent only its own descendants can
+// be cancelled; else *NotYours (C15).
 func (h *Home) Cancel(ctx context.Context, r KnownRun) (*Cancelled, error) {
 	at, _ := h.runsPlace()
-	return at.Cancel(ctx, r)
+	if !isWaiting(&r) {
+		return at.Cancel(ctx, r)
+	}
+	out := &Cancelled{Run: r, Did: runs.NotDone}
+	driven, err := h.cancelWaiting(ctx, at, out)
+	if driven != nil {
+		return at.Cancel(ctx, *driven)
+	}
+	if err != nil {
+		out.Message = err.Error()
+	}
+	return out, err
+}
+
+// isWaiting tells of an attempt that was last seen in the queue.
+func isWaiting(r *KnownRun) bool {
+	return slices.Contains(r.Sources, FromQueue) || slices.Contains(r.Sources, FromEntry)
+}
+
+// claimNap is how long an attempt that was just claimed is given to show itself.
+const claimNap = 20 * time.Millisecond
+
+// cancelWaiting asks the dispatcher to end an attempt that waits. One that was
+// claimed meanwhile is returned: its driver ends it.
+func (h *Home) cancelWaiting(ctx context.Context, at runs.Place, out *Cancelled) (driven *KnownRun, err error) {
+	if inside, ok := nest.Check().(*Inside); ok { //nolint:errorlint // Check returns it bare, and nil is no error
+		return nil, &NotYours{Run: out.Run.ID, Inside: inside}
+	}
+	ctx, stop := context.WithTimeout(ctx, runs.CancelPatience)
+	defer stop()
+	client, err := api.Dial(h.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	for {
+		done, err := client.Cancel(ctx, api.Target{Attempt: out.Run.ID})
+		if err != nil {
+			return nil, err
+		}
+		if now, ok := at.Known(out.Run.ID)[out.Run.ID]; ok && !offered(&now) {
+			out.Run = now
+		}
+		switch {
+		case done.Did == "cancelled":
+			out.Did, out.Message = runs.WasCancelled, "taken out of the queue"
+		case done.State == "ended":
+			out.Did, out.Message = runs.AlreadyEnded, "already ended: "+done.Outcome
+		case !isWaiting(&out.Run):
+			return &out.Run, nil
+		default:
+			select {
+			case <-time.After(claimNap):
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		out.Run.State, out.Run.Outcome = done.State, done.Outcome
+		return nil, nil
+	}
 }

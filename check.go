@@ -18,7 +18,7 @@ func (a *asker) check() lease.Answer {
 	for _, p := range orders.Problems {
 		a.note(p.Error())
 	}
-	o, ok := orders.Match(a.start.Engine, a.names())
+	o, ok := orders.MatchLane(a.start.Engine, a.names(), a.start.lane)
 	if !ok {
 		return lease.Answer{}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/handsel/handsel/internal/api"
 	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/doctor"
 	"github.com/handsel/handsel/internal/machine"
@@ -33,8 +34,20 @@ func (h *Home) world() doctor.World {
 	at := h.places(s)
 	return doctor.World{
 		Home: h.dir, Getenv: h.getenv, Settings: s, Problems: problems, Leases: at.Leases, Waiting: at.Waiting,
-		Now: machine.Now(), Lost: h.lost, Strays: h.strays,
+		Now: machine.Now(), Lost: h.lost, Strays: h.strays, Dispatching: h.dispatcherAnswers,
 	}
+}
+
+// dispatcherAnswers tells whether there is a dispatcher that has recovered what
+// it keeps: it answers nobody before.
+func (h *Home) dispatcherAnswers() bool {
+	client, err := api.Dial(h.dir)
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	_, err = client.Status(context.Background())
+	return err == nil
 }
 
 // lost are the runs whose records can be closed.

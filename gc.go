@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/doctor"
+	"github.com/handsel/handsel/internal/lane"
 )
 
 type (
@@ -39,6 +40,37 @@ func (h *Home) LookSlot(name string) (SlotState, error) {
 // person can know that it is gone: ask one first. *NotFreed when it is held, or
 // its agent lives.
 func (h *Home) FreeSlot(name string) error { return slotError(name, h.world().FreeSlot(name)) }
+
+// LaneInUse reports a lane that must not be freed: somebody has it, or its agent
+// lives.
+type LaneInUse = lane.InUse
+
+// LaneState is what is known of one lane.
+type LaneState struct {
+	Lane  string
+	State string // free, held, orphaned, unverifiable
+	Pid   int
+	Child int
+	Run   string
+}
+
+// LookLane says what is known of a lane.
+func (h *Home) LookLane(name string) (LaneState, error) {
+	seen, err := lane.Look(h.dir, name)
+	s := LaneState{Lane: name, State: seen.State.String()}
+	if r := seen.Record; r.Owned() {
+		s.Pid, s.Run = r.Holder.Pid, r.Run
+		if r.Child != nil {
+			s.Child = r.Child.Pid
+		}
+	}
+	return s, err
+}
+
+// FreeLane frees a lane whose agent cannot be looked at from here (S7). Only a
+// person can know that it is gone: ask one first. *LaneInUse when somebody has it,
+// or its agent lives.
+func (h *Home) FreeLane(name string) error { return lane.Clear(h.dir, name) }
 
 func slotError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {

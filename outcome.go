@@ -44,6 +44,7 @@ type outcomeJSON struct {
 	Limit     string            `json:"limit,omitempty"`
 	Engine    string            `json:"engine,omitempty"`
 	Workload  string            `json:"workload,omitempty"`
+	Lane      string            `json:"lane,omitempty"`
 	ChildPid  int               `json:"child_pid,omitempty"`
 	WaitedS   float64           `json:"waited_s"`
 	Reason    *Reason           `json:"reason,omitempty"`
@@ -56,7 +57,7 @@ type Reason = record.Reason
 func describe(out *Outcome, err error) outcomeJSON {
 	o := outcomeJSON{
 		V: 1, Run: out.Run, Outcome: out.Outcome.Outcome, Signal: int(out.Signal), EndedBy: int(out.By), Limit: out.Limit,
-		Engine: out.Engine, Workload: out.Workload, ChildPid: out.Child.Pid, WaitedS: out.Waited.Seconds(), Reason: ReasonOf(err),
+		Engine: out.Engine, Workload: out.Workload, Lane: out.Lane, ChildPid: out.Child.Pid, WaitedS: out.Waited.Seconds(), Reason: ReasonOf(err),
 	}
 	if out.Child.Pid != 0 && out.Signal == 0 {
 		o.ExitCode = &out.ExitCode
@@ -72,11 +73,17 @@ func ReasonOf(err error) *Reason {
 	if err == nil {
 		return nil
 	}
+	if r := reasonFrom(err); r != nil {
+		return r
+	}
 	var refused *Refused
 	var inside *Inside
 	var notYours *NotYours
 	var start *StartError
+	var owned *LaneOwned
 	switch {
+	case errors.As(err, &owned):
+		return &Reason{Class: "ownership", Code: owned.Code(), Message: err.Error(), Holders: ownerOf(owned.Seen), Retryable: owned.Retryable()}
 	case errors.As(err, &refused):
 		return &Reason{
 			Class: classOf(refused.Code), Code: refused.Code, Message: err.Error(), Until: at(refused.Until),
@@ -105,6 +112,10 @@ func otherCode(err error) string {
 		return "unconfined"
 	case errors.As(err, new(*Unusable)):
 		return "home_unusable"
+	case errors.As(err, new(*LaneMismatch)):
+		return "lane_mismatch"
+	case errors.As(err, new(*NewerLane)):
+		return "newer"
 	case otherClass(err) == "config":
 		return "config"
 	}
@@ -118,7 +129,7 @@ func otherClass(err error) string {
 	}
 	for _, mend := range []any{
 		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
-		new(*NotFound), new(*Ambiguous), new(*GateOrder), new(*GatedEngine),
+		new(*BadLane), new(*LaneMismatch), new(*NewerLane), new(*NotFound), new(*Ambiguous), new(*GateOrder), new(*GatedEngine),
 	} {
 		if errors.As(err, mend) {
 			return "config"

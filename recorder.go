@@ -65,8 +65,12 @@ func (r *recorder) describe() *record.Run {
 	if j.o.Timeout > 0 || j.o.Idle > 0 {
 		rec.Limits = &record.Limits{TimeoutS: j.o.Timeout.Seconds(), IdleS: j.o.Idle.Seconds()}
 	}
+	rec.Lane = j.laneName()
+	if j.hold != nil && j.hold.Record().Attempt != "" { // a direct run is no grant, whatever fence the lane has had
+		rec.Fence = j.hold.Record().Fence
+	}
 	if j.lease != nil {
-		rec.WaitedS = record.Seconds(j.lease.Waited())
+		rec.WaitedS = record.Seconds(j.laneWait + j.lease.Waited())
 		for _, s := range j.lease.Slots() {
 			rec.Pools = append(rec.Pools, record.Pool{Name: s.Pool, Slot: s.Index, Cap: s.Cap})
 		}
@@ -130,17 +134,17 @@ func (r *recorder) started(rec *record.Run) {
 // ended records how it ended, or that it was refused. What it returns are
 // warnings.
 func (r *recorder) ended(out *Outcome, err error) []error {
-	var refused *Refused
-	var inside *Inside
 	switch {
-	case errors.As(err, &inside):
+	case r.writer == nil && r.failed != nil:
+		return nil // said when it happened
+	case r.j.given != nil: // an attempt has a record, however it ended (L17)
+	case r.writer != nil: // it is on record that it goes on
+	case errors.As(err, new(*Inside)):
 		return nil // refused before it was anything
-	case errors.As(err, &refused):
+	case errors.As(err, new(*Refused)), errors.As(err, new(*LaneOwned)):
 		return asWarnings(r.refuse(out, err))
 	case out.Outcome.Outcome == record.Refused:
 		return nil // nothing was asked of the home yet, or it is what is wrong
-	case r.writer == nil && r.failed != nil:
-		return nil // said when it happened
 	}
 	if err := r.open(record.Ended); err != nil {
 		return []error{err}
@@ -177,6 +181,10 @@ func (r *recorder) fill(out *Outcome, err error) {
 	rec := r.run
 	rec.State, rec.Outcome, rec.Signal = record.Ended, out.Outcome.Outcome, int(out.Signal)
 	rec.QueuedAt, rec.AdmittedAt, rec.EndedAt = record.At(out.Queued), at(out.Admitted), record.At(out.Ended)
+	rec.WaitedS = record.Seconds(out.Waited)
+	if !r.j.queued.IsZero() {
+		rec.QueuedAt = record.At(r.j.queued)
+	}
 	if out.Child.Pid != 0 && out.Signal == 0 && out.Outcome.Outcome != record.Lost {
 		rec.ExitCode = &out.ExitCode
 	}
@@ -214,7 +222,7 @@ func (r *recorder) refuse(out *Outcome, err error) error {
 	line := &record.Refusal{
 		ID: j.id, At: record.At(machine.Now()), Outcome: record.Refused, Verb: j.verb(), Reason: *ReasonOf(err),
 		WaitedS: record.Seconds(out.Ended.Sub(out.Queued)), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv),
-		Cwd: j.cwd(), Engine: j.engine, Workload: j.class(), Pools: j.poolNames(), UID: os.Getuid(), Pid: os.Getpid(),
+		Cwd: j.cwd(), Engine: j.engine, Workload: j.class(), Pools: j.poolNames(), Lane: j.o.Lane, UID: os.Getuid(), Pid: os.Getpid(),
 		Author: j.o.Author, Labels: j.o.Labels,
 	}
 	return record.Refuse(j.home.dir, line)

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/engine"
+	"github.com/handsel/handsel/internal/failpoint"
+	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/nest"
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/record"
-
 	"github.com/handsel/handsel/internal/run"
+	"github.com/handsel/handsel/internal/runs"
 )
 
 // Options say how Run and Gate start a command. The zero value runs a heavy
@@ -25,9 +28,10 @@ type Options struct {
 	Workload string   // Heavy (the default) or Light
 	Pools    []string // named pools besides those of an agent
 	Profile  string   // a profile named a seat may start agents itself (S24)
+	Lane     string   // owned for the run, which waits for it as it waits for a slot (L2); empty: none
 	Priority int
 
-	Wait    *time.Duration // longest wait for admission; nil: the configured one
+	Wait    *time.Duration // longest wait for lane and admission together; nil: the configured one
 	Timeout time.Duration  // in total, waiting included; 0: none
 	Idle    time.Duration  // without output; 0: none; implies Record
 
@@ -71,7 +75,8 @@ type Outcome struct {
 	Engine   string
 	Workload string
 	Pools    []string
-	Waited   time.Duration
+	Lane     string
+	Waited   time.Duration // for the lane and for admission
 }
 
 // Run starts an agent when it is admitted, supervises it, ends all of its tree,
@@ -92,7 +97,9 @@ func (h *Home) Gate(ctx context.Context, pools, argv []string, o Options) (*Outc
 // run.
 func NothingRan() *Outcome { return &Outcome{Outcome: run.Outcome{Outcome: run.Refused}} }
 
-// job is one run as the rooms below see it.
+// job is one run as the rooms below see it. What an attempt was given before it
+// came here, a direct run gets on the way: its lane and its lease. The id is the
+// run's, and the attempt's where there is one.
 type job struct {
 	home     *Home
 	argv     []string
@@ -102,8 +109,15 @@ type job struct {
 	engine   string
 	settings *inForce
 
-	lease *Lease
-	rec   *recorder
+	hold    *lane.Hold            // the lane, once it is ours; nil = none
+	given   *Lease                // the lease of an attempt that was admitted already; nil = to be asked for
+	payload []byte                // what the agent reads on stdin; nil = Options.Stdin
+	queued  time.Time             // when an attempt was asked for; zero = when the run began
+	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
+
+	laneWait time.Duration // how long the lane took
+	lease    *Lease
+	rec      *recorder
 }
 
 func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
@@ -116,17 +130,39 @@ func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (
 	if err := j.resolve(); err != nil {
 		return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
 	}
-	j.rec = newRecorder(j)
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
-	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class()}
-	switch {
-	case j.lease != nil:
-		end.Waited = j.lease.Waited()
-	case !out.Queued.IsZero():
-		end.Waited = max(out.Ended.Sub(out.Queued), 0)
+	return j.do(ctx)
+}
+
+// do runs a resolved job: the agent, its record, and at last the lane, which
+// nobody gets before it can be read how the run ended (L17). Between the two,
+// ending is told, if there is one. The lane is kept for an agent whose end could
+// not be proven.
+func (j *job) do(ctx context.Context) (*Outcome, error) {
+	if j.rec == nil { // a detached run is on record already
+		j.rec = newRecorder(j)
 	}
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
+	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class(), Lane: j.laneName(), Waited: j.waited(out)}
 	end.Warnings = append(end.Warnings, j.rec.ended(end, err)...)
+	failpoint.Hit("job.recorded")
+	if j.ending != nil {
+		j.ending(end, err)
+	}
+	end.Warnings = append(end.Warnings, j.letGo(end)...)
 	return end, err
+}
+
+// waited is how long the run waited for its lane and its lease.
+func (j *job) waited(out *run.Outcome) time.Duration {
+	switch {
+	case !j.queued.IsZero() && !out.Admitted.IsZero():
+		return max(out.Admitted.Sub(j.queued), 0)
+	case j.lease != nil:
+		return j.laneWait + j.lease.Waited()
+	case !out.Queued.IsZero():
+		return max(out.Ended.Sub(out.Queued), 0)
+	}
+	return 0
 }
 
 // resolve decides everything that is refused before anything is waited for.
@@ -148,6 +184,9 @@ func (j *job) resolve() (err error) {
 	}
 	j.o.Record = j.o.Record || j.settings.Record && !j.gate
 	if err := checkPools(j.o.Pools); err != nil {
+		return err
+	}
+	if err := checkLane(j.o.Lane); err != nil {
 		return err
 	}
 	for _, p := range j.o.Pools {
@@ -211,17 +250,15 @@ func (j *job) gateOrder() error {
 	return nil
 }
 
+// admit takes the lane, if one is wanted, and then a slot in every pool; the lane
+// is kept while slots are waited for (S19). One span bounds both waits.
 func (j *job) admit(ctx context.Context) (run.Lease, error) {
-	s := Start{
-		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: -1, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, settings: j.settings, onNote: j.o.OnNote,
-	}
-	if j.o.Wait != nil {
-		s.Wait = *j.o.Wait
-	}
-	l, err := j.home.Acquire(ctx, s)
-	if err != nil {
-		return nil, err
+	l := j.given
+	if l == nil {
+		var err error
+		if l, err = j.acquire(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.prepare(); err != nil {
 		return nil, errors.Join(err, l.Release())
@@ -230,7 +267,28 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 	if j.o.OnAdmitted != nil {
 		j.o.OnAdmitted()
 	}
+	if j.hold != nil {
+		return seated{l, j.hold}, nil
+	}
 	return l, nil
+}
+
+func (j *job) acquire(ctx context.Context) (*Lease, error) {
+	s := Start{
+		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: j.settings.Wait, Priority: j.o.Priority,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
+	}
+	if j.o.Wait != nil {
+		s.Wait = *j.o.Wait
+	}
+	if j.o.Lane != "" {
+		s.Arrived = machine.SinceBoot() // the place in line counts from here, not from when the lane came free
+		if err := j.takeLane(ctx, s.Wait); err != nil {
+			return nil, err
+		}
+		s.Wait = max(s.Wait-j.laneWait, 0)
+	}
+	return j.home.Acquire(ctx, s)
 }
 
 // prepare makes the lock files that a gate inside this agent may need, for an
@@ -251,33 +309,16 @@ func (j *job) prepare() error {
 }
 
 func (j *job) spec() run.Spec {
-	env := j.o.Env
-	if env == nil {
-		env = os.Environ()
-	}
 	return run.Spec{
-		Argv: j.argv, Dir: j.o.Dir, Env: env, Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr,
+		Argv: j.argv, Dir: j.o.Dir, Env: j.env(), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Payload: j.payload,
 		Record: j.o.Record, Timeout: j.o.Timeout, Idle: j.o.Idle, LeaveDaemons: j.o.LeaveDaemons, KeepFDs: j.o.KeepFD,
 		RunID: j.id, Depth: j.depth(), Gate: j.gate, Subreaper: j.o.Subreaper, Signals: j.o.Signals, Grace: j.o.grace, Kill: j.o.grace,
 	}
 }
 
-// passOver tells the ending which descendants are owners in their own right: a
-// recorded holder of a lease is, with all below it, unless it is a gate, which
-// ends with its agent (S21a).
+// passOver tells the ending which descendants are owners in their own right
+// (S21a).
 func (j *job) passOver() func(int, proc.ID) bool {
-	var owners map[int]uint64
-	return func(pid int, id proc.ID) bool {
-		if owners == nil {
-			owners = map[int]uint64{}
-			taken, _ := lease.Taken(j.home.places(j.settings.Settings).Leases) // what cannot be read owns nothing
-			for _, h := range taken {
-				if h.Workload != lease.GateWorkload && h.Pid != os.Getpid() {
-					owners[h.Pid] = h.Ticks
-				}
-			}
-		}
-		ticks, ok := owners[pid]
-		return ok && (ticks == 0 || ticks == id.Ticks)
-	}
+	at := runs.Place{Home: j.home.dir, Leases: j.home.places(j.settings.Settings).Leases}
+	return at.PassOver(os.Getpid())
 }

@@ -23,6 +23,9 @@ func (h *Home) Status(ctx context.Context) *Snapshot {
 		snap.Problems = append(snap.Problems, p.Error())
 	}
 	h.seeHolds(snap)
+	if n, _ := s.Cap(poolAll); n == 0 && s.Mode == ModeDispatcher {
+		snap.QueuedAll = QueuedAll()
+	}
 	return snap
 }
 

@@ -131,6 +131,7 @@ func TestInsideAllowsLookingAndGates(t *testing.T) {
 	q := p.config("[pools]\na = 1\nb = 1\n")
 	must(t, "exit 0", q.handsel("gate", "a", "--", q.bin, "gate", "b", "--wait", "0", "--", "true"))
 	must(t, "exit 2", q.handsel("gate", "b", "--", q.bin, "gate", "a", "--wait", "0", "--", "true"))
+	must(t, "exit 2", q.handsel("gate", "b", "--", q.bin, "gate", "b", "--wait", "0", "--", "true"))
 	p.settled()
 }
 

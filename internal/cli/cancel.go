@@ -32,11 +32,14 @@ func (a *app) cancelCommand() *cobra.Command {
 		Short: "end runs with all of their process trees",
 		Long: `Cancel ends waiting and running runs and returns when nothing of them is left. A
 run with a supervisor is ended by it: TERM, 5 s, KILL. An agent whose supervisor
-is gone is ended by its proven identity. A run of which nothing is left gets its
-record closed as lost. What has ended already is no error. X is as for wait.
+is gone is ended by its proven identity, and its lane is free then. A run of which
+nothing is left gets its record closed as lost. Queued work is taken out of the
+queue, which needs the dispatcher (69). What has ended already is no error. X is
+as for wait.
 
 Inside an agent only its own descendants can be cancelled (status 1).`,
-		Example:           `  handsel cancel 4f2a9c`,
+		Example: `  handsel cancel 4f2a9c
+  handsel cancel lane:api/review`,
 		ValidArgsFunction: a.completeRuns(1<<10, false),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -46,7 +49,7 @@ Inside an agent only its own descendants can be cancelled (status 1).`,
 			if err != nil {
 				return err
 			}
-			found, err := findAll(h, args)
+			found, err := findAllWork(h, args, false)
 			if err != nil {
 				return err
 			}
@@ -57,6 +60,10 @@ Inside an agent only its own descendants can be cancelled (status 1).`,
 	return cmd
 }
 
+// cancelAtOnce bounds how many runs are being ended at one moment: each takes
+// some descriptors.
+const cancelAtOnce = 64
+
 // cancel ends all that was found, one after the other's beginning: each may
 // take seconds. The first that could not be ended decides the status.
 func (a *app) cancel(h *handsel.Home, found []handsel.KnownRun, asJSON bool) error {
@@ -65,9 +72,12 @@ func (a *app) cancel(h *handsel.Home, found []handsel.KnownRun, asJSON bool) err
 		err  error
 	}
 	answers := make([]chan answer, len(found))
+	turn := make(chan struct{}, cancelAtOnce)
 	for i, r := range found {
 		answers[i] = make(chan answer, 1)
 		go func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
 			done, err := h.Cancel(context.Background(), r)
 			answers[i] <- answer{done, err}
 		}()

@@ -34,12 +34,26 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"run":  (*app).runCommand,
 	"gate": (*app).gateCommand,
 
-	"status": (*app).statusCommand,
+	"enqueue":  (*app).enqueueCommand,
+	"dispatch": (*app).dispatchCommand,
+	"claim":    (*app).claimCommand,
+	"drive":    (*app).driveCommand,
 
+	"status": (*app).statusCommand,
+	"why":    (*app).whyCommand,
+	"queue":  (*app).queueCommand,
 	"runs":   (*app).runsCommand,
 	"show":   (*app).showCommand,
+	"logs":   (*app).logsCommand,
 	"wait":   (*app).waitCommand,
-	"cancel": (*app).cancelCommand,
+
+	"cancel":    (*app).cancelCommand,
+	"hold":      (*app).holdCommand,
+	"resume":    (*app).resumeCommand,
+	"drain":     (*app).drainCommand,
+	"prio":      (*app).prioCommand,
+	"retry":     (*app).retryCommand,
+	"reconcile": (*app).reconcileCommand,
 
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,

@@ -71,9 +71,7 @@ func (a *app) showCaret(err error) {
 
 // prefix tells a refusal, where nothing ran, from a failure.
 func prefix(err error) string {
-	var refused *handsel.Refused
-	var inside *handsel.Inside
-	if errors.As(err, &refused) || errors.As(err, &inside) {
+	if errors.As(err, new(*handsel.Refused)) || errors.As(err, new(*handsel.LaneOwned)) || errors.As(err, new(*handsel.Inside)) || claimRefused(err) {
 		return "refused: "
 	}
 	return ""

@@ -6,19 +6,21 @@ import (
 	"syscall"
 
 	"github.com/handsel/handsel"
+	"github.com/handsel/handsel/host"
 )
 
 // The exit statuses of our own; an agent's passes through (docs/reference/exit-statuses.md).
 const (
-	statusOK        = 0
-	statusFinal     = 1   // a final refusal; doctor found something; wait saw a failure
-	statusUsage     = 2   // the command line has the wrong shape
-	statusNotFound  = 3   // X not found
-	statusRetry     = 75  // EX_TEMPFAIL: the remedy is to run the same command again
-	statusUntrusted = 77  // EX_NOPERM: the place is not ours to trust
-	statusConfig    = 78  // EX_CONFIG: nothing started, and nothing will until somebody changes something
-	statusTimeout   = 124 // as timeout(1)
-	statusOurs      = 125 // our own failure, as env(1)
+	statusOK          = 0
+	statusFinal       = 1   // a final refusal; doctor found something; wait saw a failure
+	statusUsage       = 2   // the command line has the wrong shape
+	statusNotFound    = 3   // X not found
+	statusUnavailable = 69  // EX_UNAVAILABLE: the dispatcher is needed and does not answer
+	statusRetry       = 75  // EX_TEMPFAIL: the remedy is to run the same command again
+	statusUntrusted   = 77  // EX_NOPERM: the place is not ours to trust
+	statusConfig      = 78  // EX_CONFIG: nothing started, and nothing will until somebody changes something
+	statusTimeout     = 124 // as timeout(1)
+	statusOurs        = 125 // our own failure, as env(1)
 )
 
 // usageError reports a command line of the wrong shape.
@@ -37,9 +39,19 @@ func exitStatus(err error) int {
 	var (
 		status    statusError
 		refused   *handsel.Refused
+		owned     *handsel.LaneOwned
 		start     *handsel.StartError
 		badConfig *handsel.BadConfig
 	)
+	if status, ok := actStatus(err); ok {
+		return status
+	}
+	if status, ok := enqueueStatus(err); ok {
+		return status
+	}
+	if status, ok := claimStatus(err); ok {
+		return status
+	}
 	switch {
 	case err == nil:
 		return statusOK
@@ -51,6 +63,11 @@ func exitStatus(err error) int {
 		return statusNotFound
 	case errors.As(err, new(*handsel.Inside)):
 		return statusFinal
+	case errors.As(err, &owned):
+		if !owned.Retryable() {
+			return statusFinal
+		}
+		return statusRetry
 	case errors.As(err, &refused):
 		if refused.Code == handsel.CodeUnsupported {
 			return statusConfig
@@ -60,13 +77,14 @@ func exitStatus(err error) int {
 		}
 		return statusRetry
 	case errors.As(err, &badConfig), errors.As(err, new(*handsel.BadOption)), errors.As(err, new(*handsel.BadPath)),
-		errors.As(err, new(*handsel.Unconfined)), errors.As(err, new(*handsel.NetworkFS)):
+		errors.As(err, new(*handsel.Unconfined)), errors.As(err, new(*handsel.NetworkFS)),
+		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
 		return statusUntrusted
 	case errors.As(err, &start):
 		return startStatus(start)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.As(err, new(*host.Running)):
 		return statusRetry
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout

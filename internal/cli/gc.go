@@ -21,10 +21,11 @@ type gcReport struct {
 	Problems []string           `json:"problems"`
 }
 
-// slotReport is the JSON of gc --slot.
+// slotReport is the JSON of gc --slot and gc --lane.
 type slotReport struct {
 	V     int    `json:"v"`
-	Slot  string `json:"slot"`
+	Slot  string `json:"slot,omitempty"`
+	Lane  string `json:"lane,omitempty"`
 	State string `json:"state"` // before
 	Freed bool   `json:"freed"`
 	Run   string `json:"run,omitempty"`
@@ -35,6 +36,7 @@ type slotReport struct {
 type gcFlags struct {
 	json, yes, dry bool
 	slot, older    string
+	lane           string
 }
 
 func (a *app) gcCommand() *cobra.Command {
@@ -44,11 +46,12 @@ func (a *app) gcCommand() *cobra.Command {
 		Short: "clear away old records and what is left over",
 		Long: `Gc says what could go, and why, and removes nothing until it is told --yes:
 records of runs that ended longer ago than runs.keep_days, or the oldest beyond
-runs.keep_bytes; tickets and files that no living process owns. Records of runs
-that are gone are closed as lost. It ends nothing that lives.
+runs.keep_bytes; tickets and files that no living process owns; the files of
+lanes that nobody has, unless they count the lane's grants. Records of runs that
+are gone are closed as lost. It ends nothing that lives.
 
---slot frees a slot whose agent cannot be looked at from here, which keeps it
-taken. It asks first: only you can know that the agent is gone.`,
+--slot frees a slot, --lane a lane, whose agent cannot be looked at from here,
+which keeps it taken. They ask first: only you can know that the agent is gone.`,
 		Example: `  handsel gc
   handsel gc --yes --older 720h
   handsel gc --slot heavy/3`,
@@ -65,8 +68,13 @@ taken. It asks first: only you can know that the agent is gone.`,
 			if err != nil {
 				return err
 			}
-			if f.slot != "" {
+			switch {
+			case f.slot != "" && f.lane != "":
+				return &usageError{errors.New("--slot and --lane exclude each other")}
+			case f.slot != "":
 				return a.gcSlot(h, f)
+			case f.lane != "":
+				return a.gcLane(h, f)
 			}
 			return a.gc(h, f, older)
 		},
@@ -77,6 +85,7 @@ taken. It asks first: only you can know that the agent is gone.`,
 	fs.BoolVar(&f.dry, "dry-run", false, "only say what would be done (the default)")
 	fs.StringVar(&f.older, "older", "", "records older than `D` (720h, seconds) instead of what is configured")
 	fs.StringVar(&f.slot, "slot", "", "free the slot `POOL/NUMBER` whose agent cannot be looked at")
+	fs.StringVar(&f.lane, "lane", "", "free the lane `NAME` whose agent cannot be looked at")
 	fs.BoolVar(&f.json, "json", false, "one JSON object")
 	return cmd
 }
@@ -96,9 +105,10 @@ func (a *app) gc(h *handsel.Home, f *gcFlags, older time.Duration) error {
 		if f.yes {
 			item.Do()
 		}
-		if item.Error != "" {
+		switch {
+		case item.Error != "":
 			failed++
-		} else {
+		case item.Done || !f.yes:
 			out.Bytes += item.Bytes
 		}
 	}
@@ -127,6 +137,8 @@ func (a *app) showGC(out *gcReport) {
 			did = "would be closed"
 		case item.Done:
 			did = "removed"
+		case !out.DryRun:
+			did = "left alone"
 		}
 		name := item.ID
 		if name == "" {
@@ -146,45 +158,70 @@ func (a *app) showGC(out *gcReport) {
 	}
 }
 
+// kept is a slot or a lane that may be kept for an agent nobody can look at.
+type kept struct {
+	slotReport
+	what string // as a sentence begins, such as: slot heavy/3
+	flag string
+	free func() error
+}
+
 // gcSlot frees one slot after a question.
 func (a *app) gcSlot(h *handsel.Home, f *gcFlags) error {
 	s, err := h.LookSlot(f.slot)
 	if err != nil {
 		return slotUsage(err)
 	}
-	out := slotReport{V: 1, Slot: s.Slot, State: s.State, Run: s.Run, Child: s.Child}
-	if s.State == "unverifiable" && !f.dry {
-		if !f.yes {
-			if err := a.ask(s); err != nil {
-				return err
-			}
+	return a.gcKept(f, &kept{
+		slotReport: slotReport{V: 1, Slot: s.Slot, State: s.State, Run: s.Run, Child: s.Child},
+		what:       "slot " + clean(s.Slot), flag: "--slot", free: func() error { return h.FreeSlot(f.slot) },
+	})
+}
+
+// gcLane frees one lane after a question.
+func (a *app) gcLane(h *handsel.Home, f *gcFlags) error {
+	s, err := h.LookLane(f.lane)
+	if err != nil {
+		return err
+	}
+	return a.gcKept(f, &kept{
+		slotReport: slotReport{V: 1, Lane: s.Lane, State: s.State, Run: s.Run, Child: s.Child},
+		what:       "lane " + clean(s.Lane), flag: "--lane", free: func() error { return h.FreeLane(f.lane) },
+	})
+}
+
+func (a *app) gcKept(f *gcFlags, k *kept) error {
+	unsure := k.State == "unverifiable"
+	if unsure && !f.dry && !f.yes {
+		if err := a.ask(k); err != nil {
+			return err
 		}
 	}
-	if !f.dry || s.State != "unverifiable" {
-		err := h.FreeSlot(f.slot)
-		if errors.As(err, new(*handsel.NotFreed)) {
-			return a.notFreed(&out, f, err)
+	if !f.dry || !unsure {
+		err := k.free()
+		if errors.As(err, new(*handsel.NotFreed)) || errors.As(err, new(*handsel.LaneInUse)) {
+			return a.notFreed(&k.slotReport, f, err)
 		}
 		if err != nil {
 			return slotUsage(err)
 		}
-		out.Freed = s.State == "unverifiable"
+		k.Freed = unsure
 	}
 	if f.json {
-		return a.printJSON(out)
+		return a.printJSON(k.slotReport)
 	}
 	switch {
-	case out.Freed:
-		fmt.Fprintf(a.Out, "slot %s is free\n", clean(s.Slot))
-	case s.State == "unverifiable":
-		fmt.Fprintf(a.Out, "slot %s would be freed: its agent, process %d, cannot be looked at from here\n", clean(s.Slot), s.Child)
+	case k.Freed:
+		fmt.Fprintf(a.Out, "%s is free\n", k.what)
+	case unsure:
+		fmt.Fprintf(a.Out, "%s would be freed: its agent, process %d, cannot be looked at from here\n", k.what, k.Child)
 	default:
-		fmt.Fprintf(a.Out, "slot %s is free already\n", clean(s.Slot))
+		fmt.Fprintf(a.Out, "%s is free already\n", k.what)
 	}
 	return nil
 }
 
-// notFreed is a final refusal: somebody alive has the slot.
+// notFreed is a final refusal: somebody alive has it.
 func (a *app) notFreed(out *slotReport, f *gcFlags, err error) error {
 	if f.json {
 		if err := a.printJSON(out); err != nil {
@@ -204,11 +241,15 @@ func slotUsage(err error) error {
 }
 
 // ask asks the person at the terminal.
-func (a *app) ask(s handsel.SlotState) error {
+func (a *app) ask(k *kept) error {
 	if !isTerminal(a.In) || !isTerminal(a.Err) {
-		return &usageError{fmt.Errorf("gc --slot %s asks first, and there is no terminal to ask on; --yes answers", s.Slot)}
+		return &usageError{fmt.Errorf("gc %s asks first, and there is no terminal to ask on; --yes answers", k.flag)}
 	}
-	fmt.Fprintf(a.Err, "Slot %s is kept for process %d of another pid namespace. If it is gone, the slot can be freed;\nif it lives, there will be one agent more than the cap allows. Free it? [y/N] ", clean(s.Slot), s.Child)
+	harm := "there will be one agent more than the cap allows"
+	if k.Lane != "" {
+		harm = "there may be two agents in it"
+	}
+	fmt.Fprintf(a.Err, "The %s is kept for process %d of another pid namespace. If it is gone, it can be freed;\nif it lives, %s. Free it? [y/N] ", k.what, k.Child, harm)
 	line, err := bufio.NewReader(a.In).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
 		a.say("nothing was done")

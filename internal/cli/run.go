@@ -71,6 +71,9 @@ func (f *startFlags) parse() error {
 		}
 		*limit.into = d
 	}
+	if lane := f.set.Lookup("lane"); lane != nil && lane.Changed && f.opts.Lane == "" {
+		return &handsel.BadOption{Option: "lane", Value: "", Why: "the name is empty"} // as of a variable that is not set
+	}
 	n, err := strconv.Atoi(f.priority)
 	if err != nil || n < -1000 || n > 1000 {
 		return &handsel.BadOption{Option: "priority", Value: f.priority, Why: "it must be a whole number from -1000 to 1000"}
@@ -111,7 +114,7 @@ func (f *startFlags) parseKeep() error {
 }
 
 func (a *app) runCommand() *cobra.Command {
-	f := &startFlags{}
+	f, d := &startFlags{}, &detachFlags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG…]",
 		Short: "run an agent when the machine has room for it",
@@ -125,15 +128,17 @@ Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
   handsel run --wait 0 --engine codex -- ./my-codex-wrapper`,
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, argv []string) error {
-			return a.start(f, argv, false)
+			return a.startOrDetach(f, d, argv)
 		},
 	}
 	fs := cmd.Flags()
 	f.register(fs)
+	d.register(fs)
 	fs.SetInterspersed(false)
 	fs.StringVar(&f.opts.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
 	fs.StringVar(&f.opts.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
 	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")
+	fs.StringVar(&f.opts.Lane, "lane", "", "own the lane `NAME` while it runs: two runs of one lane never overlap")
 	fs.StringVar(&f.opts.Profile, "profile", "", "`NAME` of the agent's profile; one that is a seat may start agents itself")
 	return cmd
 }

@@ -18,7 +18,7 @@ func (a *app) statusCommand() *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "show pools, who holds their slots, and who waits in line",
+		Short: "show pools, who holds their slots, who waits in line, and who has which lane",
 		Long: `Status looks at locks and records on disk and changes nothing. Caps shown are the
 configuration files' and this process's own. It answers in under two seconds,
 whatever is dead or stopped, and says what it could not read.`,
@@ -80,13 +80,19 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	}
 	if line := poolLine(s); line != "" {
 		fmt.Fprintln(a.Out, line)
-	} else if len(s.Waiting) == 0 && len(s.Strays) == 0 {
+	} else if len(s.Waiting) == 0 && len(s.Strays) == 0 && len(s.Lanes) == 0 {
 		fmt.Fprintf(a.Out, "nothing is counted in %s: no cap is set and no slot is held\n", clean(s.Root))
+	}
+	if s.QueuedAll > 0 {
+		fmt.Fprintf(a.Out, "pool \"all\" has no cap: queued work runs under one of %d, one for each processor (handsel config set pools.all N)\n", s.QueuedAll)
 	}
 	if err := a.showHolders(s); err != nil {
 		return err
 	}
 	if err := a.showWaiting(s); err != nil {
+		return err
+	}
+	if err := a.showLanes(s); err != nil {
 		return err
 	}
 	if err := a.showStrays(s); err != nil {
@@ -95,7 +101,8 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	if err := a.showHolds(s); err != nil {
 		return err
 	}
-	if poolLine(s) != "" && len(s.Sources) > 0 {
+	a.showDrain(s)
+	if (poolLine(s) != "" || len(s.Lanes) > 0) && len(s.Sources) > 0 {
 		fmt.Fprintf(a.Out, "home %s, by %s\n", clean(s.Root), strings.Join(s.Sources, " and "))
 	}
 	return nil
@@ -170,6 +177,36 @@ func (a *app) showWaiting(s *handsel.Snapshot) error {
 		})
 	}
 	return a.showRows([]string{"PLACE", "WAITS FOR", "POOLS", "ENGINE", "WORKLOAD", "PID", "PRIORITY", "FOR", "RUN"}, rows)
+}
+
+// showLanes lists the lanes at work. Those that are kept for waiting work may be
+// thousands, and have a view of their own.
+func (a *app) showLanes(s *handsel.Snapshot) error {
+	var rows [][]string
+	waiting := 0
+	for _, l := range s.Lanes {
+		if l.Waits() {
+			waiting++
+			continue
+		}
+		name, work := l.Name, l.Run
+		if name == "" {
+			name = l.File
+		}
+		if work == "" {
+			work = l.Attempt
+		}
+		rows = append(rows, []string{
+			name, l.State, l.Role, number(l.Owner), number(l.Child), l.Argv0, ago(s.At.Time, l.Since.Time), short(work),
+		})
+	}
+	if err := a.showRows([]string{"LANE", "STATE", "ROLE", "OWNER", "CHILD", "COMMAND", "FOR", "RUN"}, rows); err != nil {
+		return err
+	}
+	if waiting > 0 {
+		fmt.Fprintf(a.Out, "lanes kept for waiting work: %d (handsel queue shows it)\n", waiting)
+	}
+	return nil
 }
 
 func (a *app) showStrays(s *handsel.Snapshot) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,41 +20,68 @@ type waitList struct {
 	Reason  *handsel.Reason    `json:"reason,omitempty"` // why the wait was given up
 }
 
+// waitFlags are those of wait.
+type waitFlags struct {
+	json, any, all bool
+	timeout        string
+	limit          time.Duration
+}
+
 func (a *app) waitCommand() *cobra.Command {
-	var asJSON bool
-	var timeout string
+	f := &waitFlags{}
 	cmd := &cobra.Command{
 		Use:   "wait X…",
-		Short: "wait until runs have ended",
-		Long: `Wait returns when all runs that the names meant when it began have ended: 0 when
-all of them succeeded, 1 when one did not, 3 when nothing goes by a name, 124
-when --timeout is over. X is a run's id or the end of it, at least six
-characters; engine:, pool: or label: and a name mean every run of it that has
-not ended. Interrupting the wait touches nothing.`,
-		Example:           `  handsel wait 4f2a9c && handsel wait label:batch=7 --timeout 1h`,
+		Short: "wait until lanes and runs have ended",
+		Long: `Wait returns when all that the names meant when it began has ended: 0 when all of
+it succeeded, 1 when one did not, 3 when nothing goes by a name, 124 when
+--timeout is over. Any number of names may be given.
+
+X is a lane, which means its present attempt, or its last if it has none; a run or
+an attempt, by the end of its id; or engine:, pool: or label: and a name, which
+mean all of it that has not ended. What is enqueued later is not waited for. A
+hold, a drain, or a dispatcher that does not run is said once on stderr.
+Interrupting the wait touches nothing.`,
+		Example: `  handsel wait api/review api/tests && handsel wait label:batch=7 --timeout 1h
+  handsel wait --any lane:a lane:b`,
 		ValidArgsFunction: a.completeRuns(1<<10, false),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return &usageError{errors.New("wait needs a name: handsel wait RUN")}
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			switch {
+			case len(args) == 0 && !f.all:
+				return &usageError{errors.New("wait needs a name: handsel wait LANE, or --all")}
+			case len(args) > 0 && f.all:
+				return &usageError{errors.New("--all and names exclude each other")}
 			}
-			limit, err := positive("timeout", timeout)
-			if err != nil {
+			if f.limit, err = positive("timeout", f.timeout); err != nil {
 				return err
 			}
 			h, err := a.open()
 			if err != nil {
 				return err
 			}
-			found, err := findAll(h, args)
+			found, err := findAllWork(h, args, f.all)
 			if err != nil {
 				return err
 			}
-			return a.wait(h, found, limit, asJSON)
+			return a.wait(h, found, f)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object, when the wait is over")
-	cmd.Flags().StringVar(&timeout, "timeout", "", "give up after `D` (90s, 10m, seconds; status 124)")
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&f.all, "all", false, "everything that waits or runs now")
+	fs.BoolVar(&f.any, "any", false, "return at the first end")
+	fs.StringVar(&f.timeout, "timeout", "", "give up after `D` (90s, 10m, seconds; status 124)")
+	fs.BoolVar(&f.json, "json", false, "one JSON object, when the wait is over")
 	return cmd
+}
+
+// findAllWork resolves every name at one moment, before anything is waited for.
+func findAllWork(h *handsel.Home, names []string, all bool) ([]handsel.KnownRun, error) {
+	ctx := context.Background()
+	if all {
+		return h.AllWork(ctx)
+	}
+	found, err := h.FindAllWork(ctx, names)
+	return found, nameUsage(err)
 }
 
 // positive reads a duration of a flag, 0 when it is not given.
@@ -73,42 +99,31 @@ func positive(name, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// findAll resolves every name before anything is done about any of them.
-func findAll(h *handsel.Home, names []string) (all []handsel.KnownRun, err error) {
-	for _, name := range names {
-		found, err := findRuns(h, name, false)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			if !slices.ContainsFunc(all, func(have handsel.KnownRun) bool { return have.ID == r.ID }) {
-				all = append(all, r)
-			}
-		}
-	}
-	return all, nil
-}
-
-func (a *app) wait(h *handsel.Home, found []handsel.KnownRun, limit time.Duration, asJSON bool) error {
+// wait waits, tells of each end, and turns the whole into a status.
+func (a *app) wait(h *handsel.Home, found []handsel.KnownRun, f *waitFlags) error {
 	ctx := context.Background()
-	if limit > 0 {
+	if f.limit > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, limit)
+		ctx, stop = context.WithTimeout(ctx, f.limit)
 		defer stop()
 	}
+	at := make(map[string]int, len(found))
+	for i, r := range found {
+		at[r.ID] = i
+	}
 	waiting, failed := len(found), 0
-	err := h.WaitRuns(ctx, found, func(r handsel.KnownRun) {
+	err := h.WaitWork(ctx, found, handsel.WaitOptions{Any: f.any, Note: func(text string) { a.say("%s", oneLine(text)) }, Told: func(r handsel.KnownRun) {
 		waiting--
 		if !r.Succeeded() {
 			failed++
 		}
-		found[slices.IndexFunc(found, func(one handsel.KnownRun) bool { return one.ID == r.ID })] = r
-		if !asJSON {
-			fmt.Fprintf(a.Out, "%s %s\n", r.ID, clean(strings.TrimSpace(r.Word()+" "+bracketed(ending(&r)))))
+		found[at[r.ID]] = r
+		if !f.json {
+			fmt.Fprintln(a.Out, clean(endLine(&r)))
 		}
-	})
-	if asJSON {
-		if jerr := a.printJSON(waitList{V: 1, Runs: found, Waiting: waiting, Reason: handsel.WaitReason(err)}); jerr != nil {
+	}})
+	if f.json {
+		if jerr := a.printJSON(waitList{V: 1, Runs: append([]handsel.KnownRun{}, found...), Waiting: waiting, Reason: handsel.WaitReason(err)}); jerr != nil {
 			return jerr
 		}
 	}
@@ -119,7 +134,7 @@ func (a *app) wait(h *handsel.Home, found []handsel.KnownRun, limit time.Duratio
 	case errors.Is(err, handsel.ErrOwnRun):
 		a.say("refused: %s", oneLine(err.Error()))
 		return statusError(statusFinal)
-	case err != nil && asJSON:
+	case err != nil && f.json:
 		return a.said(err)
 	case err != nil:
 		return err
@@ -127,6 +142,15 @@ func (a *app) wait(h *handsel.Home, found []handsel.KnownRun, limit time.Duratio
 		return statusError(statusFinal)
 	}
 	return nil
+}
+
+// endLine is how one of them ended.
+func endLine(r *handsel.KnownRun) string {
+	what := r.ID
+	if r.Lane != "" {
+		what += " lane " + r.Lane
+	}
+	return what + " " + strings.TrimSpace(r.Word()+" "+bracketed(ending(r)))
 }
 
 func bracketed(text string) string {

@@ -32,6 +32,10 @@ type World struct {
 	// left. Strays lists agents that no slot stands for. Either may be nil.
 	Lost   func() ([]Left, error)
 	Strays func() []Left
+
+	// Dispatching tells whether a dispatcher answers: it then has the lane of every
+	// row it keeps. It may be nil.
+	Dispatching func() bool
 }
 
 // Left is something that another room found left.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/record"
 )
 
@@ -23,6 +24,8 @@ const (
 	KindTicket  = "dead_ticket" // or a FIFO of one
 	KindTemp    = "temp_file"
 	KindEmpty   = "empty_directory"
+	KindEntry   = "stale_entry"
+	KindLane    = "idle_lane" // the file of a lane that nobody has, and that never had a fence
 )
 
 // Item is one piece that is left over.
@@ -45,11 +48,16 @@ func (i Item) verb() string {
 	return "removes it"
 }
 
-// Do removes or closes the piece, if it still is what it was found to be.
+// Do removes or closes the piece, if it still is what it was found to be. One
+// that came into use meanwhile is left alone: neither done nor an error.
 func (i *Item) Do() {
 	err := i.do()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // somebody was faster
+	}
+	if again, ok := errors.AsType[*lane.InUse](err); ok {
+		i.Why = "it is in use again: " + again.Why
+		return
 	}
 	if i.Done = err == nil; err != nil {
 		i.Error = err.Error()
@@ -62,7 +70,9 @@ func (i *Item) Do() {
 func (w World) Leftovers(older time.Duration) ([]Item, []error) {
 	expired, problems := w.expired(older)
 	stale, more := w.stale()
-	return append(expired, stale...), append(problems, more...)
+	entries, ofEntries := w.staleEntries()
+	idle, ofLanes := w.idleLanes()
+	return slices.Concat(expired, stale, entries, idle), slices.Concat(problems, more, ofEntries, ofLanes)
 }
 
 func (w World) expired(older time.Duration) (out []Item, problems []error) {

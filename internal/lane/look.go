@@ -129,9 +129,9 @@ func (l *looker) look(file string) (Seen, error) {
 
 // readRecord is what an open lane file says; what cannot be read is no record.
 func readRecord(f *flock.File) *Record {
-	buf := make([]byte, RecordSize)
+	buf := make([]byte, RecordSize+1)
 	n, err := f.Read(buf)
-	if err == nil && n == RecordSize { // longer than ours: all of it
+	if err == nil && n > RecordSize { // longer than ours: all of it
 		buf = make([]byte, maxRecord+1)
 		n, err = f.Read(buf)
 	}

@@ -30,3 +30,13 @@ func Regain(lanes *flock.Dir, name string) (*Hold, error) {
 	}
 	return h, nil
 }
+
+// Agent judges the agent that the record names, whoever has the lock: a lock
+// whose recorded owner is gone may be a leftover copy, and the agent lives on.
+// It is Free when there is none, and else notes it in the record (S7).
+func (s *Seen) Agent() State {
+	if s.Record == nil {
+		return Free
+	}
+	return s.unlocked(findRun)
+}

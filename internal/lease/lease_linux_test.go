@@ -483,12 +483,14 @@ func TestPassedTicketIsPassedSixteenTimes(t *testing.T) {
 	holder(t, root, light.Pools) // one of two is always taken
 	passes := 1
 	for ; passes < 40; passes++ {
-		if l := start(t, light); !strings.HasPrefix(l.says(""), "admitted") {
+		l := start(t, light)
+		if !strings.HasPrefix(l.says(""), "admitted") {
 			if code := l.cmd.Wait(); code == nil {
 				t.Error("a refused start ended with success")
 			}
 			break
 		}
+		l.end() // the next one must find its slot free
 	}
 	if passes != passesAllowed {
 		t.Errorf("passed %d times, want %d", passes, passesAllowed)

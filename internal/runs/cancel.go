@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/nest"
 	"github.com/handsel/handsel/internal/proc"
@@ -157,6 +156,9 @@ func (p Place) cancel(ctx context.Context, out *Cancelled) error {
 			return fmt.Errorf("run %s: %w", r.ID, proc.ErrUnverifiable)
 		}
 		if supervisor := claim(r.Handsel); supervisor != told {
+			if p.dispatches(supervisor) {
+				return fmt.Errorf("run %s: %w", r.ID, ErrOffered)
+			}
 			if err := proc.Tell(supervisor, syscall.SIGTERM); err != nil && !errors.Is(err, proc.ErrGone) {
 				return fmt.Errorf("run %s: %w", r.ID, err)
 			}
@@ -166,6 +168,16 @@ func (p Place) cancel(ctx context.Context, out *Cancelled) error {
 			return err
 		}
 	}
+}
+
+// ErrOffered reports a run that nobody has begun: its slots are the dispatcher's,
+// which is no supervisor to be told.
+var ErrOffered = errors.New("it is offered by the dispatcher, and nobody has claimed it yet")
+
+// dispatches tells whether a process is the dispatcher.
+func (p Place) dispatches(c proc.Claim) bool {
+	d, ok := p.dispatcher()
+	return ok && d.Pid == c.Pid && (d.Ticks == 0 || d.Ticks == c.Ticks)
 }
 
 // untilChanged waits until the run has ended, lost its supervisor or is over
@@ -204,7 +216,7 @@ func (p Place) cancelOrphan(ctx context.Context, out *Cancelled) error {
 		return fmt.Errorf("run %s: %w", r.ID, proc.ErrUnverifiable)
 	}
 	child := p.childClaim(r)
-	report, err := proc.EndOrphan(proc.Orphan{Child: child, Run: r.ID, Now: ctx.Done(), PassOver: p.passOver(r)})
+	report, err := proc.EndOrphan(proc.Orphan{Child: child, Run: r.ID, Now: ctx.Done(), PassOver: p.PassOver(r.Handsel.Pid)})
 	out.Survivors = report.Survivors
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.ID, err)
@@ -242,29 +254,13 @@ func (p Place) childClaim(r *Run) proc.Claim {
 	return claim(*r.Child)
 }
 
-// passOver keeps recorded holders of leases among what the orphan left: they
-// are owners in their own right, unless they are gates (S21a).
-func (p Place) passOver(r *Run) func(int, proc.ID) bool {
-	owners := map[int]uint64{}
-	taken, _ := lease.Taken(p.Leases) // what cannot be read owns nothing
-	for _, h := range taken {
-		if h.Workload != lease.GateWorkload && h.Pid != r.Handsel.Pid {
-			owners[h.Pid] = h.Ticks
-		}
-	}
-	return func(pid int, id proc.ID) bool {
-		ticks, ok := owners[pid]
-		return ok && (ticks == 0 || ticks == id.Ticks)
-	}
-}
-
 // cancelLost ends what still carries the id of a lost run, and closes its
 // record. After a restart of the host nothing is signalled (C032).
 func (p Place) cancelLost(out *Cancelled) error {
 	r := &out.Run
 	out.Did, out.Message = WasLost, "nothing of it was left; recorded as lost: "+r.Reason.Message
 	if !restarted(r) && r.Child != nil {
-		report, err := proc.EndOrphan(proc.Orphan{Child: claim(*r.Child), Run: r.ID, PassOver: p.passOver(r)})
+		report, err := proc.EndOrphan(proc.Orphan{Child: claim(*r.Child), Run: r.ID, PassOver: p.PassOver(r.Handsel.Pid)})
 		if err != nil {
 			return fmt.Errorf("run %s: %w", r.ID, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/handsel/handsel/internal/record"
 )
 
-// The kinds of name (C4). Lanes are named, and there are none yet.
+// The kinds of name (C4).
 const (
 	kindLane   = "lane"
 	kindRun    = "run"
@@ -52,7 +52,7 @@ func (e *Ambiguous) Error() string {
 type BadName struct{ Name string }
 
 func (e *BadName) Error() string {
-	return strconv.QuoteToASCII(e.Name) + " names nothing: a run's id or the end of it, or run:, engine:, pool: or label: and a name"
+	return strconv.QuoteToASCII(e.Name) + " names nothing: a run's id or the end of it, or lane:, run:, engine:, pool: or label: and a name"
 }
 
 // name is a parsed X. An empty kind is a bare name.
@@ -71,9 +71,10 @@ func parseName(x string) (name, error) {
 }
 
 // Find resolves X. A run may be named by any unique end of its id of at least
-// MinSuffix characters, ended or not. An engine, a pool or a label (K=V, or K
-// with any value) means every run of it that has not ended; with all, every run.
-// A bare name that fits one thing means it. The error is *NotFound, *Ambiguous
+// MinSuffix characters, ended or not. A lane, an engine, a pool or a label (K=V,
+// or K with any value) means every run of it that has not ended; with all, every
+// run. A bare name that fits one thing means it; as a lane's, the run that has it
+// now. The error is *NotFound, *Ambiguous
 // or *BadName.
 func (p Place) Find(x string, all bool) ([]Run, error) {
 	n, err := parseName(x)
@@ -82,8 +83,6 @@ func (p Place) Find(x string, all bool) ([]Run, error) {
 	}
 	_, whole := timeOf(x) // a whole id can mean nothing else
 	switch {
-	case n.kind == kindLane:
-		return nil, &NotFound{x, "there are no lanes"}
 	case n.kind == kindRun, whole:
 		return p.oneRun(x, n.text)
 	case n.kind == "":
@@ -213,15 +212,15 @@ func (p Place) bare(x string, all bool) ([]Run, error) {
 	}
 	fits := prefixed(ids)
 	var groups [][]Run
-	for _, kind := range []string{kindEngine, kindPool, kindLabel} {
+	for _, kind := range []string{kindLane, kindEngine, kindPool, kindLabel} {
 		if kind == kindLabel && !strings.Contains(x, "=") {
 			continue // a bare label is given with its value
 		}
 		// An engine's pool has its name and its runs: they are one thing.
-		if kind == kindPool && len(groups) > 0 {
+		if kind == kindPool && slices.Contains(fits, kindEngine+":"+x) {
 			continue
 		}
-		if found := group(list.Runs, name{kind, x}, all); len(found) > 0 {
+		if found := group(list.Runs, name{kind, x}, all && kind != kindLane); len(found) > 0 {
 			groups = append(groups, found)
 			fits = append(fits, kind+":"+x)
 		}
@@ -249,6 +248,8 @@ func group(list []Run, n name, all bool) (found []Run) {
 
 func (n name) fits(r *Run) bool {
 	switch n.kind {
+	case kindLane:
+		return r.Lane == n.text
 	case kindEngine:
 		return r.Engine == n.text
 	case kindPool:

@@ -1,10 +1,10 @@
 // Package runs is runs as people name them: which ones there are, what became
 // of each, waiting for their end and bringing it about.
 //
-// A run is found in three places, so that it is found also where one of them
-// is missing: its record, the slots that stand for it, and its ticket while it
-// waits; one that left none of these is still found by HANDSEL_RUN in the
-// environment of its processes. What a record says is overruled by what the
+// A run is found in four places, so that it is found also where one of them
+// is missing: its record, the slots that stand for it, the lane it owns, and its
+// ticket while it waits; one that left none of these is still found by
+// HANDSEL_RUN in the environment of its processes. What a record says is overruled by what the
 // kernel says: a record that says running, of a supervisor and an agent that
 // are both gone, is a lost run (C024, C032).
 //
@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
@@ -43,6 +44,7 @@ type Place struct {
 const (
 	FromRecord  = "record"
 	FromSlot    = "slot"
+	FromLane    = "lane"
 	FromTicket  = "ticket"
 	FromProcess = "process"
 )
@@ -248,7 +250,7 @@ func (n *now) get(id string) (Run, bool) {
 	if err == nil {
 		return n.judge(rec), true
 	}
-	if slices.Contains(n.ids(), id) {
+	if n.slots[id] != nil || n.tickets[id] != nil || n.lanes()[id] != nil {
 		return n.withoutRecord(id), true
 	}
 	return Run{}, false
@@ -261,6 +263,7 @@ type now struct {
 	tickets  map[string]*ticket
 	problems []string
 
+	owned      map[string]*lane.Seen    // by run, lanes that runs own; nil = not looked for yet
 	marked     map[string][]proc.Marked // by run; nil = not looked for yet
 	lookedDeep bool
 }
@@ -318,19 +321,20 @@ func (n *now) addPool(name string) {
 	}
 }
 
-// ids are the runs that slots and tickets know of.
+// ids are the runs that slots, tickets and lanes know of.
 func (n *now) ids() []string {
 	var ids []string
 	for id := range n.slots {
 		ids = append(ids, id)
 	}
 	for id := range n.tickets {
-		if n.slots[id] == nil {
-			ids = append(ids, id)
-		}
+		ids = append(ids, id)
+	}
+	for id := range n.lanes() {
+		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	return ids
+	return slices.Compact(ids)
 }
 
 // judge is what a record says, overruled by what the kernel says.
@@ -386,6 +390,10 @@ func (n *now) child(r *Run) proc.Verdict {
 			r.Child = identity(claim)
 			return proc.Judge(claim)
 		}
+	}
+	if claim, named := n.laneChild(r); named {
+		r.Child = identity(claim)
+		return proc.Judge(claim)
 	}
 	// Its supervisor died before it could write down what it started (C022).
 	if verdict(r.Handsel) == proc.Gone && (r.Handsel.BootID == "" || r.Handsel.BootID == machine.BootID()) {
@@ -530,21 +538,32 @@ func timeOf(id string) (time.Time, bool) {
 	return time.UnixMilli(ms).UTC(), err == nil
 }
 
-// withoutRecord is what slots, a ticket or processes say of a run that has no
-// record: it was not written yet, or could not be.
+// withoutRecord is what slots, a lane, a ticket or processes say of a run that
+// has no record: it was not written yet, or could not be.
 func (n *now) withoutRecord(id string) Run {
 	if t := n.tickets[id]; t != nil {
 		r := t.run
 		r.ticket, r.Place = t, t.place
+		if s := n.lanes()[id]; s != nil {
+			r.Lane = s.Name // kept while slots are waited for (S19)
+		}
 		return r
 	}
 	if n.slots[id] == nil {
+		if s := n.lanes()[id]; s != nil {
+			return ofLane(id, s)
+		}
 		return n.ofProcess(id)
 	}
 	r := Run{Sources: []string{FromSlot}}
 	r.V, r.ID, r.State, r.Verb, r.UID = record.Version, id, record.Starting, "run", os.Geteuid()
 	for _, s := range n.slots[id] {
 		r.addSlot(s)
+	}
+	if s := n.lanes()[id]; s != nil {
+		// A driver writes the lane first: until then its slots name the dispatcher.
+		r.Lane, r.Handsel = s.Name, *identity(s.Record.HolderClaim())
+		r.Sources = append(r.Sources, FromLane)
 	}
 	return r
 }

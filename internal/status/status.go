@@ -1,5 +1,5 @@
-// Package status is one look at pools, slots and the line, as one plain value
-// that every window renders.
+// Package status is one look at pools, slots, lanes and the line, as one plain
+// value that every window renders.
 //
 // It changes nothing, creates nothing, and answers within two seconds whatever
 // is dead or stopped (S28): locks that do not come free are left alone, and the
@@ -50,10 +50,14 @@ type Snapshot struct {
 	Caps     []Cap           `json:"caps"`
 	Pools    map[string]Pool `json:"pools"`
 	Waiting  []Waiter        `json:"waiting"`
-	Strays   []Stray         `json:"strays"`
-	Holds    []Hold          `json:"holds"`    // orders that hold starts back
-	Sources  []string        `json:"sources"`  // what was read to know this
-	Problems []string        `json:"problems"` // what could not be read
+	Lanes    []Lane          `json:"lanes"` // those that somebody has
+	// QueuedAll is the cap of the pool all that queued work runs under where none
+	// is set (L13a); 0: one is set, or nothing is queued here.
+	QueuedAll int      `json:"queued_all,omitempty"`
+	Strays    []Stray  `json:"strays"`
+	Holds     []Hold   `json:"holds"`    // orders that hold starts back
+	Sources   []string `json:"sources"`  // what was read to know this
+	Problems  []string `json:"problems"` // what could not be read
 }
 
 // Time is shown in UTC with milliseconds (C12).
@@ -124,8 +128,9 @@ type Hold struct {
 	Until  Time   `json:"until"` // null: until it is removed
 }
 
-// Stray is an agent that no slot stands for: its supervisor was killed in the
-// instant between starting it and recording it, or it ran uncapped.
+// Stray is an agent for which neither a slot nor a lane stands: its supervisor
+// was killed in the instant between starting it and recording it, or it ran
+// uncapped.
 type Stray struct {
 	Pid  int    `json:"pid"`
 	Comm string `json:"comm"`
@@ -142,7 +147,7 @@ var builtin = []string{"all", "heavy"}
 func Look(ctx context.Context, at Places, root, rootFrom string, caps []Cap) *Snapshot {
 	s := &Snapshot{
 		V: 1, Root: root, RootFrom: rootFrom, At: Time{machine.Now()}, Caps: caps,
-		Pools: map[string]Pool{}, Waiting: []Waiter{}, Strays: []Stray{}, Holds: []Hold{}, Sources: []string{}, Problems: []string{},
+		Pools: map[string]Pool{}, Waiting: []Waiter{}, Lanes: []Lane{}, Strays: []Stray{}, Holds: []Hold{}, Sources: []string{}, Problems: []string{},
 	}
 	if s.Caps == nil {
 		s.Caps = []Cap{}
@@ -153,7 +158,8 @@ func Look(ctx context.Context, at Places, root, rootFrom string, caps []Cap) *Sn
 	release := s.quiet(ctx, at, names)
 	counts := s.countAll(at, names)
 	s.line(at, counts)
-	release() // the process table takes longer, and nobody has to wait for it
+	release() // what follows takes longer, and nobody has to wait for it
+	s.seeLanes()
 	s.findStrays()
 	return s
 }
@@ -269,6 +275,9 @@ func (s *Snapshot) findStrays() {
 		return // no process table to look in, as on Windows
 	}
 	counted := map[string]bool{}
+	for _, l := range s.Lanes {
+		counted[l.Run] = true
+	}
 	for _, p := range s.Pools {
 		for _, h := range p.Holders {
 			counted[h.Run] = true
