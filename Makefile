@@ -19,11 +19,11 @@ FUZZTIME ?= 20s
 
 # The order in which `make test` takes its steps: what fails fastest comes
 # first. Each is a target of its own. `make test STEPS="vet lint"` runs some.
-STEPS ?= fmt vet build lint race failpoint release ordinary demo-proves cross vuln engines
+STEPS ?= fmt vet build lint model race failpoint release ordinary demo-proves packaging cross vuln engines
 
 .DEFAULT_GOAL := build
-.PHONY: help build install demo test setup bench setup-bench soak fuzz clean \
-	fmt vet lint race failpoint release ordinary demo-proves cross vuln engines
+.PHONY: help build install demo test setup bench setup-bench soak fuzz crash mutants clean \
+	fmt vet lint model race failpoint release ordinary demo-proves packaging cross vuln engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ soak: build ## the long runs: ten minutes of storm, and every round count in ful
 fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	@FUZZTIME='$(FUZZTIME)' bash tools/fuzz.sh
 
+crash: ## kill at every pair of failpoints, not only at the sample that make test takes
+	@bash tools/crash.sh
+
+mutants: ## plant faults in the ownership core, and print which were caught and which survived
+	@bash tools/mutants.sh
+
 clean: ## remove what the build and the checks made here
 	rm -rf bin .cache dist
 
@@ -74,6 +80,9 @@ lint: ## golangci-lint for the Go code, shellcheck for the scripts
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
 	shellcheck .ci/run tools/*.sh
 
+model: ## check the handoff's model with spin, and that broken variants of it fail
+	@bash tools/model.sh
+
 race: ## the tests, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 10m ./...
 
@@ -88,6 +97,10 @@ ordinary: build ## the tests as a user without privileges
 
 demo-proves: demo ## the demo, and that it notices a handsel that only runs its command
 	@bash tools/demo-proves.sh
+
+packaging: build ## systemd's judgement of the unit files, and a start by its sockets
+	@bash tools/packaging.sh verify $(BIN)
+	@bash tools/packaging.sh activate $(BIN)
 
 cross: ## build and vet for every platform we name
 	@bash tools/cross.sh

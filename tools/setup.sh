@@ -18,8 +18,9 @@ needed=(
   mount:mount ip:iproute2 getent:libc-bin timeout:coreutils
   python3:python3 tmux:tmux less:less vi:vim-tiny
   shellcheck:shellcheck node:nodejs npm:npm
+  spin:spin systemd-analyze:systemd curl:curl
 )
-compared=(tsp:task-spooler sem:parallel strace:strace python3:python3)
+compared=(tsp:task-spooler sem:parallel beanstalkd:beanstalkd strace:strace python3:python3)
 
 # timed runs a named step and says how long it took.
 timed() {
