@@ -36,7 +36,7 @@ install: build ## install it below PREFIX (default /usr/local)
 	install -m 755 $(BIN) '$(DESTDIR)$(PREFIX)/bin/handsel'
 
 demo: export GOTOOLCHAIN := $(theirs)
-demo: build ## show a cap at work with six stand-in agents, in under 30 seconds
+demo: build ## show a cap at work, and lanes changing hands, with stand-in agents
 	$(GO) run ./examples/demo -handsel $(BIN)
 
 test: setup ## check everything CI checks, installing what is missing first

@@ -94,7 +94,7 @@ func (h *Home) MayDispatch() error {
 		return err
 	}
 	if d.Mode != ModeDispatcher {
-		return &BadOption{"admission.mode", d.Mode, "a dispatcher needs the dispatcher mode (handsel config set admission.mode dispatcher)"}
+		return &WrongMode{Mode: d.Mode}
 	}
 	return nil
 }

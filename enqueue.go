@@ -74,12 +74,12 @@ type Enqueued struct {
 	Waited  time.Duration // for the lane
 }
 
-// WrongMode refuses to enqueue on a machine whose starts wait in line by
-// themselves (L4). Nothing was taken; the mode has to be changed (78).
+// WrongMode refuses to enqueue, and to dispatch, on a machine whose starts wait
+// in line by themselves (L4). Nothing was taken; the mode has to be changed (78).
 type WrongMode struct{ Mode string }
 
 func (e *WrongMode) Error() string {
-	return fmt.Sprintf("admission.mode is %q: there is no dispatcher to wait for a start; handsel config set admission.mode dispatcher", e.Mode)
+	return fmt.Sprintf("admission.mode is %q, in which no dispatcher keeps the line: handsel config set admission.mode dispatcher", e.Mode)
 }
 
 // Reason is the refusal in the words of C13.

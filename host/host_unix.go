@@ -59,12 +59,16 @@ func Serve(ctx context.Context, h *handsel.Home, o Options) error {
 	s := &server{home: h, options: o}
 	cfg := s.config(conf)
 	if o.Takeover {
-		return dispatch.Takeover(ctx, cfg, func() {
+		err := dispatch.Takeover(ctx, cfg, func() {
 			_ = handoff.Notify(fmt.Sprintf("MAINPID=%d\n%s", os.Getpid(), handoff.NotifyReady))
 			if o.Ready != nil {
 				o.Ready()
 			}
 		})
+		if errors.As(err, new(*home.Nobody)) {
+			return &handsel.NoDispatcher{Home: h.Path()}
+		}
+		return err
 	}
 	hand, api, err := handoff.Activated(cfg.Home)
 	if err != nil {
