@@ -1,10 +1,12 @@
 // Command demo shows what handsel is for, on real processes in a temporary
 // home: a cap that binds every start, a line that moves, a slot that outlives
-// its holder, and an agent that cannot start another.
+// its holder, an agent that cannot start another, and lanes that go from process
+// to process while a third one wants them.
 //
 // It drives the handsel executable as a user would and looks through the public
-// library. Each step says what it proves, and proves it: given a program that
-// merely runs its command, the demo fails.
+// library and at the kernel's locks. Each step says what it proves, and proves
+// it: given a program that merely runs its command, or one that cheats in a
+// single step, the demo fails (tools/demo-proves.sh).
 package main
 
 import (
@@ -38,14 +40,16 @@ func main() {
 		os.Exit(standIn())
 	}
 	bin := flag.String("handsel", "bin/handsel", "the handsel executable to show")
+	from := flag.Int("from", 1, "begin with this step: 1, or the first about lanes")
 	flag.Parse()
-	if err := run(*bin); err != nil {
+	if err := run(*bin, *from); err != nil {
 		fmt.Fprintln(os.Stderr, "demo failed:", err)
 		os.Exit(1)
 	}
 }
 
 // standIn is an agent: it notes that it began, works, and notes that it ended.
+// One whose log is gone has nobody left to work for, and ends.
 func standIn() int {
 	note("begin")
 	defer note("end")
@@ -63,7 +67,11 @@ func standIn() int {
 		}
 		return 0
 	}
-	time.Sleep(d)
+	for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(min(20*time.Millisecond, time.Until(until))) {
+		if _, err := os.Stat(os.Getenv(logVar)); err != nil {
+			return 0
+		}
+	}
 	return 0
 }
 
@@ -79,13 +87,19 @@ func note(what string) {
 // stage is one demo: a temporary home, agents on a PATH, and a log that the
 // agents write themselves.
 type stage struct {
-	bin  string
-	dir  string
-	log  string
-	home *handsel.Home
+	bin    string
+	dir    string
+	log    string
+	config string // of the steps about lanes; before them there is none
+	home   *handsel.Home
+	began  []*exec.Cmd // what is to be ended if a step fails
+
+	dispatcher *exec.Cmd
+	holder     *exec.Cmd // has the only slot while the lanes wait
+	lanes      []*seat
 }
 
-func run(bin string) error {
+func run(bin string, from int) error {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return err
@@ -99,6 +113,7 @@ func run(bin string) error {
 	if err != nil {
 		return err
 	}
+	defer s.strike()
 	began := time.Now()
 	for i, step := range []struct {
 		title string
@@ -107,8 +122,16 @@ func run(bin string) error {
 		{"Six agents of four engines, and room for two", s.sixAgents},
 		{"A holder is killed with SIGKILL; its agent lives on", s.killedHolder},
 		{"An agent tries to start an agent", s.nested},
+		{"Three lanes are handed to a dispatcher, and a third process wants each of them", s.handOver},
+		{"The dispatcher is killed with SIGKILL while they wait", s.killedDispatcher},
+		{"Another dispatcher takes over", s.takeover},
+		{"A driver is killed with SIGKILL; its agent lives on", s.killedDriver},
+		{"What became of each lane", s.account},
 		{"Afterwards", s.idle},
 	} {
+		if i+1 < from {
+			continue
+		}
 		fmt.Printf("\n%d. %s\n", i+1, step.title)
 		if err := step.do(); err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
@@ -143,14 +166,14 @@ func (s *stage) handsel(d time.Duration, args ...string) *exec.Cmd {
 	cmd := exec.Command(s.bin, args...)
 	cmd.Env = append(os.Environ(),
 		"PATH="+s.dir+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HANDSEL_HOME="+filepath.Join(s.dir, "home"), fmt.Sprintf("HANDSEL_MAX_AGENTS=%d", limit), "HANDSEL_CONFIG=", "HANDSEL_AGENT_DEPTH=",
+		"HANDSEL_HOME="+filepath.Join(s.dir, "home"), fmt.Sprintf("HANDSEL_MAX_AGENTS=%d", limit), "HANDSEL_CONFIG="+s.config, "HANDSEL_AGENT_DEPTH=",
 		logVar+"="+s.log, workVar+"="+d.String())
 	return cmd
 }
 
 // look waits until the status satisfies want, and returns it.
 func (s *stage) look(what string, want func(*handsel.Snapshot) bool) (*handsel.Snapshot, error) {
-	deadline := time.Now().Add(8 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		snap := s.home.Status(context.Background())
 		if want(snap) {
@@ -327,11 +350,11 @@ func (s *stage) nested() error {
 
 func (s *stage) idle() error {
 	snap, err := s.look("an idle pool", func(snap *handsel.Snapshot) bool {
-		return snap.Pools["all"].Held == 0 && len(snap.Waiting) == 0 && len(snap.Strays) == 0
+		return snap.Pools["all"].Held == 0 && len(snap.Waiting) == 0 && len(snap.Lanes) == 0 && len(snap.Strays) == 0
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("   %d of %d slots held, nobody in line, nothing left behind.\n", snap.Pools["all"].Held, snap.Pools["all"].Cap)
+	fmt.Printf("   %d of %d slots held, nobody in line, no lane owned, nothing left behind.\n", snap.Pools["all"].Held, snap.Pools["all"].Cap)
 	return nil
 }
