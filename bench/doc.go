@@ -1,6 +1,6 @@
 // Command bench measures what handsel costs, beside what the same work costs
 // without it: bare system calls, flock(1), xargs and a shell loop as the floor;
-// GNU sem and parallel, task-spooler, and a Python program with the polling
+// GNU sem and parallel, task-spooler, beanstalkd, and a Python program with the polling
 // scheme of the source as neighbours.
 //
 // Every figure is a ratio inside one run. In each of five or more turns every

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -11,7 +10,7 @@ import (
 // single measures G3: one uncontended run of true, from the caller's start of
 // the command to its end, which is what every agent pays.
 func (b *bench) single(ctx context.Context) error {
-	empty, err := emptyProgram(ctx, b.dir())
+	empty, err := buildGo(ctx, b.dir(), "empty", "package main\n\nfunc main() {}\n") // the least a program in our language can cost
 	if err != nil {
 		return err
 	}
@@ -40,23 +39,6 @@ func (b *bench) single(ctx context.Context) error {
 	b.report.against("", "… for comparison", ours, "true, and nothing else", got[5].p50, 0)
 	b.report.against("", "… for comparison", ours, "an empty Go program", got[6].p50, 0)
 	return nil
-}
-
-// emptyProgram is the least that a program in our language can cost.
-func emptyProgram(ctx context.Context, dir string) (string, error) {
-	program := filepath.Join(dir, "empty")
-	files := map[string]string{"main.go": "package main\n\nfunc main() {}\n", "go.mod": "module empty\n"}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build an empty program: %w\n%s", err, text)
-	}
-	return program, nil
 }
 
 // sem is GNU sem with its files in dir.

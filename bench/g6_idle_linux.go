@@ -48,7 +48,7 @@ func (b *bench) idleLine(ctx context.Context, n int, span time.Duration) (time.D
 	if err := queue(ctx, home, n); err != nil {
 		return 0, err
 	}
-	return cpuOf(ctx, cmds, span)
+	return cpuOf(ctx, pids(cmds), span)
 }
 
 func (b *bench) idlePollers(ctx context.Context, n int, span time.Duration) (time.Duration, error) {
@@ -72,31 +72,31 @@ func (b *bench) idlePollers(ctx context.Context, n int, span time.Duration) (tim
 		return 0, err
 	}
 	defer killAll(cmds)
-	return cpuOf(ctx, cmds, span)
+	return cpuOf(ctx, pids(cmds), span)
 }
 
 // cpuOf is the processor time that the processes take together within span,
 // once they have settled.
-func cpuOf(ctx context.Context, cmds []*exec.Cmd, span time.Duration) (time.Duration, error) {
+func cpuOf(ctx context.Context, pids []int, span time.Duration) (time.Duration, error) {
 	if err := sleep(ctx, 5*time.Second); err != nil {
 		return 0, err
 	}
-	before, err := cpu(cmds)
+	before, err := cpu(pids)
 	if err != nil {
 		return 0, err
 	}
 	if err := sleep(ctx, span); err != nil {
 		return 0, err
 	}
-	after, err := cpu(cmds)
+	after, err := cpu(pids)
 	return after - before, err
 }
 
 // cpu sums the time that all threads have been on a processor, to the
 // nanosecond: the ticks of /proc/PID/stat are coarser than the goal.
-func cpu(cmds []*exec.Cmd) (sum time.Duration, err error) {
-	for _, cmd := range cmds {
-		threads := fmt.Sprintf("/proc/%d/task", cmd.Process.Pid)
+func cpu(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		threads := fmt.Sprintf("/proc/%d/task", pid)
 		entries, err := os.ReadDir(threads)
 		if err != nil {
 			return 0, err

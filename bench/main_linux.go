@@ -34,14 +34,22 @@ var parts = []part{
 	{"G5", "from one agent to the next, by polling", nil, (*bench).polling},
 	{"G5", "after a holder was killed", nil, (*bench).killed},
 	{"G6", "what waiting costs", nil, (*bench).idle},
+	{"G5 G6", "from one agent to the next, by the dispatcher", []string{"sh"}, (*bench).dispatched},
+	{"G7", "durable enqueues", []string{"beanstalkd"}, (*bench).enqueues},
+	{"G8", "admission and claim", nil, (*bench).claims},
+	{"G9 G10 G11 G12", "10,000 rows", []string{"flock", "go"}, (*bench).rows},
+	{"G13", "at the limit of open files", []string{"sh"}, (*bench).atLimit},
+	{"G14", "a lane that is never free", nil, (*bench).gapless},
 	{"G12", "killed at random moments", nil, (*bench).storm},
+	{"G12", "killed at every step", []string{"go"}, (*bench).stepKills},
 	{"G12", "neighbours that are killed", []string{"flock", "sem", "parallel", "tsp"}, (*bench).killedNeighbours},
 	{"init", "what a start consists of", []string{"strace"}, (*bench).startup},
 }
 
 // packages says where a program that is missing comes from, in Debian's names.
 var packages = map[string]string{
-	"flock": "util-linux", "gcc": "gcc libc6-dev", "go": "golang", "parallel": "parallel", "python3": "python3",
+	"beanstalkd": "beanstalkd",
+	"flock":      "util-linux", "gcc": "gcc libc6-dev", "go": "golang", "parallel": "parallel", "python3": "python3",
 	"sem": "parallel", "sh": "dash", "strace": "strace", "tsp": "task-spooler", "xargs": "findutils",
 }
 
@@ -119,7 +127,7 @@ func (b *bench) prepare(ctx context.Context, dir string) (err error) {
 	if b.scratch, err = os.MkdirTemp(dir, "handsel-bench-"); err != nil {
 		return err
 	}
-	if b.stamp, err = compileStamp(ctx, b.scratch); err != nil {
+	if b.stamp, err = compile(ctx, b.scratch, "stamp", stampSource); err != nil {
 		return err
 	}
 	if b.interpreter, err = findInterpreter(ctx); err != nil {

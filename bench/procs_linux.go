@@ -21,18 +21,35 @@ import (
 //go:embed stamp/stamp.c
 var stampSource []byte
 
-// compileStamp makes the stand-in.
-func compileStamp(ctx context.Context, dir string) (string, error) {
+// compile makes a program of a C source.
+func compile(ctx context.Context, dir, name string, text []byte) (string, error) {
 	if err := missing([]string{"gcc"}); err != nil {
 		return "", err
 	}
-	source, program := filepath.Join(dir, "stamp.c"), filepath.Join(dir, "stamp")
-	if err := os.WriteFile(source, stampSource, 0o600); err != nil {
+	source, program := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
+	if err := os.WriteFile(source, text, 0o600); err != nil {
 		return "", err
 	}
-	text, err := exec.CommandContext(ctx, "gcc", "-O2", "-static", "-o", program, source).CombinedOutput()
+	said, err := exec.CommandContext(ctx, "gcc", "-O2", "-static", "-o", program, source).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("compile stamp.c: %w\n%s", err, text)
+		return "", fmt.Errorf("compile %s.c: %w\n%s", name, err, said)
+	}
+	return program, nil
+}
+
+// buildGo makes a program of a Go source that needs nothing else.
+func buildGo(ctx context.Context, dir, name, text string) (string, error) {
+	program := filepath.Join(dir, name)
+	files := map[string]string{"main.go": text, "go.mod": "module " + name + "\n"}
+	for file, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, text)
 	}
 	return program, nil
 }

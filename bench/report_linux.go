@@ -62,6 +62,11 @@ func (r *report) atMost(goal, what string, ours, most time.Duration, beside stri
 	r.add(row{goal: goal, what: what, ours: short(ours), beside: beside, target: "≤ " + short(most), verdict: judge(ours <= most)})
 }
 
+// atLeast adds a row about a number that is to be large.
+func (r *report) atLeast(goal, what string, n, least float64, ours, beside string) {
+	r.add(row{goal: goal, what: what, ours: ours, beside: beside, ratio: digits(n), target: "≥ " + digits(least), verdict: judge(n >= least)})
+}
+
 // none adds a row about something that must not occur at all.
 func (r *report) none(goal, what string, n int, beside string) {
 	r.add(row{goal: goal, what: what, ours: fmt.Sprint(n), beside: beside, target: "0", verdict: judge(n == 0)})
