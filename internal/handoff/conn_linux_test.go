@@ -158,6 +158,31 @@ func TestEveryDescriptorIsKeptOrClosed(t *testing.T) {
 	}
 }
 
+// Where the kernel was told to add who sent it, that comes as control data too.
+// It is nothing we asked for, and hides no descriptor from being closed.
+func TestOtherControlDataIsRefused(t *testing.T) {
+	before := openFDs(t)
+	ends := sockets(t)
+	c := bare(t, ends[1])
+	c.raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	fd, path := locked(t)
+	sendRaw(t, ends[0], frameOf(ping), []int{fd})
+	unix.Close(fd)
+	if f, err := c.Receive(t.Context()); Complaint(err).Code != CodeMisplaced {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if !freed(t, path) {
+		t.Error("still held")
+	}
+	c.Close()
+	ends[0].Close()
+	sameFDs(t, before)
+}
+
 // C068: two requests written back to back, without a reader in between.
 func TestRequestsBackToBackKeepTheirDescriptors(t *testing.T) {
 	a, b := pair(t)
@@ -241,6 +266,8 @@ func TestFrameThatTakesTooLongIsCutOff(t *testing.T) {
 		go func() { defer close(done); tt.send(ends[0]) }()
 		if _, err := c.Receive(t.Context()); Complaint(err).Code != CodeSlow || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %v", tt.name, err)
+		} else if !strings.Contains(err.Error(), "was not finished within 50ms") {
+			t.Errorf("%s: %q", tt.name, err)
 		}
 		c.Close()
 		<-done
@@ -252,7 +279,7 @@ func TestSilenceIsNotWaitedForOnAnAcceptedConnection(t *testing.T) {
 	l.FrameTime = 20 * time.Millisecond
 	dial(t, d)
 	c := accept(t, l)
-	if _, err := c.Receive(t.Context()); Complaint(err).Code != CodeSlow {
+	if _, err := c.Receive(t.Context()); Complaint(err).Code != CodeSlow || !strings.Contains(err.Error(), "nothing came within 20ms") {
 		t.Errorf("%v", err)
 	}
 }
