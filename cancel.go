@@ -2,10 +2,12 @@ package handsel
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/handsel/handsel/internal/api"
+	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/nest"
 	"github.com/handsel/handsel/internal/runs"
 )
@@ -29,18 +31,58 @@ const (
 // be cancelled; else *NotYours (C15).
 func (h *Home) Cancel(ctx context.Context, r KnownRun) (*Cancelled, error) {
 	at, _ := h.runsPlace()
-	if !isWaiting(&r) {
-		return at.Cancel(ctx, r)
+	waits := isWaiting(&r) || h.claimed(ctx, &r)
+	for until := time.Now().Add(runs.CancelPatience); ; time.Sleep(claimNap) {
+		if waits {
+			out := &Cancelled{Run: r, Did: runs.NotDone}
+			driven, err := h.cancelWaiting(ctx, at, out)
+			if driven == nil {
+				if err != nil {
+					out.Message = err.Error()
+				}
+				return out, err
+			}
+			r = *driven
+		}
+		out, err := at.Cancel(ctx, r)
+		if !errors.Is(err, runs.ErrOffered) || time.Now().After(until) || ctx.Err() != nil {
+			if err == nil && out.Did == runs.WasCancelled {
+				h.laneLeft(ctx, &out.Run)
+			}
+			return out, err
+		}
+		waits = true // it is the dispatcher's until somebody claims it
 	}
-	out := &Cancelled{Run: r, Did: runs.NotDone}
-	driven, err := h.cancelWaiting(ctx, at, out)
-	if driven != nil {
-		return at.Cancel(ctx, *driven)
+}
+
+// claimed tells whether a run of which there is no record yet is an attempt that
+// a dispatcher keeps. Whoever has it may not have begun: to end him would give
+// the attempt back to the queue, and it would be started again.
+func (h *Home) claimed(ctx context.Context, r *KnownRun) bool {
+	if r.Ended() || slices.Contains(r.Sources, runs.FromRecord) {
+		return false
 	}
+	client, err := api.Dial(h.dir)
 	if err != nil {
-		out.Message = err.Error()
+		return false
 	}
-	return out, err
+	defer client.Close()
+	list, err := client.Attempts(ctx, api.Filter{Attempt: r.ID})
+	return err == nil && len(list.Attempts) == 1 && list.Attempts[0].State != "ended"
+}
+
+// laneLeft waits a moment for a supervisor whose run has ended to let go of its
+// lane, which it does last (L17).
+func (h *Home) laneLeft(ctx context.Context, r *KnownRun) {
+	if r.Lane == "" {
+		return
+	}
+	for until := time.Now().Add(time.Second); ctx.Err() == nil && time.Now().Before(until); time.Sleep(claimNap) {
+		seen, err := lane.Look(h.dir, r.Lane)
+		if err != nil || seen.State == lane.Free || seen.Record == nil || seen.Record.Run != r.ID {
+			return
+		}
+	}
 }
 
 // isWaiting tells of an attempt that was last seen in the queue.

@@ -70,13 +70,13 @@ func Serve(ctx context.Context, h *handsel.Home, o Options) error {
 		}
 		return err
 	}
-	hand, api, err := handoff.Activated(cfg.Home)
-	if err != nil {
-		cfg.Log.Warn("systemd's sockets are not used", "error", err)
-	}
 	d, err := dispatch.Open(ctx, cfg)
 	if err != nil {
 		return err
+	}
+	hand, api, err := handoff.Activated(cfg.Home) // whether they are the home's is only sure under its lock
+	if err != nil {
+		cfg.Log.Warn("systemd's sockets are not used", "error", err)
 	}
 	return d.Serve(ctx, dispatch.Sockets{Handoff: hand, API: api, Ready: func() {
 		_ = handoff.Notify(handoff.NotifyReady)

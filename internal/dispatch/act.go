@@ -200,12 +200,15 @@ func (d *Dispatcher) retryLost(lost *attempt.Row) {
 // writeRecord puts an end into the run's record that nobody else can write.
 func writeRecord(at home.Dir, r *attempt.Row, end queue.End) error {
 	w, run, err := record.Reopen(at, r.ID)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		run = newRecord(r)
-		if w, err = record.Create(at, run); err != nil {
-			return err
-		}
-	} else if err != nil {
+		w, err = record.Create(at, run)
+	case errors.Is(err, record.ErrNone): // its driver was killed before it had written anything
+		run = newRecord(r)
+		w, err = record.Anew(at, r.ID)
+	}
+	if err != nil {
 		return err
 	}
 	run.State, run.Outcome, run.Reason, run.EndedAt = record.Ended, end.Outcome, end.Reason, record.At(end.At)
@@ -279,7 +282,7 @@ func (d *Dispatcher) quiesce(l *leaving) {
 // quiet tells whether nothing is half done, and takes back what a driver may
 // still be a long time in claiming.
 func (d *Dispatcher) quiet() bool {
-	quiet := d.offers == 0 && len(d.accepting) == 0
+	quiet := d.offers == 0 && len(d.accepting) == 0 && d.acts == 0
 	for _, g := range d.groups {
 		quiet = quiet && g.stand == nil
 	}

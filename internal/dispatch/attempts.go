@@ -46,6 +46,7 @@ type open struct {
 	granted  string // boot in which it was granted; set by recovery
 	orphaned bool   // the driver is gone and its agent is not
 	watching bool
+	looked   bool // its record is being looked at
 }
 
 // verdict is what is known of an open attempt that nobody drives any more.

@@ -158,7 +158,28 @@ func (d *Dispatcher) look() {
 	d.relisten()
 	d.readOrders()
 	d.regain()
+	d.overlooked()
 	d.prune()
+}
+
+// overlooked finds attempts whose end is on record although nobody told us, as
+// when a driver that lives on did not get through to us (L17).
+func (d *Dispatcher) overlooked() {
+	for _, a := range d.attempts {
+		if a.state != runningState || a.looked {
+			continue
+		}
+		a.looked = true
+		d.asideBy(func() func() {
+			end, ended := d.outcome(a.id)
+			return func() {
+				a.looked = false
+				if ended && d.attempts[a.id] == a {
+					d.endAttempt(a, end)
+				}
+			}
+		})
+	}
 }
 
 // pruneEvery is how often what is too old is removed.

@@ -44,9 +44,9 @@ func (d *Dispatcher) openDesk(sock *net.UnixListener) (*desk, error) {
 	mux.HandleFunc("GET "+api.PathQueue, d.getQueue)
 	mux.HandleFunc("GET "+api.PathAttempts, d.getAttempts)
 	mux.HandleFunc("GET "+api.PathEvents, d.getEvents)
-	mux.HandleFunc("POST "+api.PathCancel, d.postCancel)
-	mux.HandleFunc("POST "+api.PathPrio, d.postPrio)
-	mux.HandleFunc("POST "+api.PathRetry, d.postRetry)
+	mux.HandleFunc("POST "+api.PathCancel, d.acting(d.postCancel))
+	mux.HandleFunc("POST "+api.PathPrio, d.acting(d.postPrio))
+	mux.HandleFunc("POST "+api.PathRetry, d.acting(d.postRetry))
 	mux.HandleFunc("POST "+api.PathReconcile, d.postReconcile)
 	mux.HandleFunc("POST "+api.PathStop, d.postStop)
 	mux.HandleFunc("POST "+api.PathWake, d.postWake)
@@ -130,16 +130,39 @@ func (d *Dispatcher) mayDecide(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
+// acting lets a request change rows that comes before the dispatcher begins to
+// leave, which then waits for it: what was handed over is written by nobody
+// else (L21).
+func (d *Dispatcher) acting(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		begun := false
+		d.do(func() {
+			if begun = d.leaving == nil; begun {
+				d.acts++
+			}
+		})
+		if !begun {
+			broken(w, errStopping)
+			return
+		}
+		defer d.do(func() { d.acts-- })
+		h(w, r)
+	}
+}
+
 func (d *Dispatcher) getStatus(w http.ResponseWriter, _ *http.Request) {
 	s := api.Status{V: api.Version, Pid: d.pid(), Started: record.At(d.started), Version: d.cfg.Version, Mode: "dispatcher", Boot: machine.BootID(), DefaultAll: d.cfg.Limit()}
-	d.do(func() {
+	if !d.do(func() {
 		s.Rows = map[string]int{attempt.Queued: 0, attempt.Starting: 0}
 		for _, r := range d.rows {
 			s.Rows[r.State]++
 		}
 		s.Offers, s.Attempts = d.offers, len(d.attempts)
 		s.Draining = slices.ContainsFunc(d.ordered.All, func(o hold.Order) bool { return o.Kind == hold.Drain })
-	})
+	}) {
+		broken(w, errStopping)
+		return
+	}
 	if t, err := d.db.Totals(); err == nil {
 		s.Totals = api.Totals(t)
 	}
@@ -153,7 +176,10 @@ func (d *Dispatcher) getQueue(w http.ResponseWriter, r *http.Request) {
 	q := api.Queue{V: api.Version, At: record.At(machine.Now())}
 	var rows []*attempt.Row
 	reasons := map[string]*record.Reason{}
-	d.do(func() { rows = d.waiting(reasons) })
+	if !d.do(func() { rows = d.waiting(reasons) }) {
+		broken(w, errStopping) // an empty list would be a lie
+		return
+	}
 	q.Rows = api.Order(rows) // not by the loop: of ten thousand it takes a while
 	for i := range q.Rows {
 		q.Rows[i].Reason = reasons[q.Rows[i].ID]

@@ -129,7 +129,7 @@ type Dispatcher struct {
 	asks chan func()
 	gone chan struct{} // closed when the loop has ended: nobody answers asks
 	work sync.WaitGroup
-	life context.Context // ends when the dispatcher is to stop
+	life context.Context //nolint:containedctx // no caller's: it ends with the loop, for goroutines that outlive the call that started them
 	stop context.CancelFunc
 
 	// The fields below belong to the goroutine in loop. Anyone else sends an
@@ -142,8 +142,12 @@ type Dispatcher struct {
 	ordered   orders                   // what holds/ said last
 	offers    int                      // rows in state starting, and leases in hand
 	again     bool                     // consider before the next ask is waited for
+	words     map[string]string        // that many rows have
+	stirred   bool                     // rows came or went since the last tick
+	calm      int                      // ticks since then
 	leaving   *leaving                 // being handed over or stopped: nothing new is begun
 	accepting map[string]chan struct{} // attempts whose acceptance is under way
+	acts      int                      // requests under way that change rows
 	named     map[string]bool          // sockets that have their name in the home itself
 
 	gift   *gift                        // what the dispatcher before us handed over; nil = nothing
@@ -311,6 +315,7 @@ func (d *Dispatcher) loop() {
 			ask()
 		case <-tick.C:
 			d.look()
+			d.rest()
 		}
 	}
 	close(d.gone)

@@ -144,7 +144,7 @@ func (d *Dispatcher) reserve(r *attempt.Row) (known *handoff.Answer, err error) 
 		return nil, refusef("resource", codeDescriptors, true, "%v", err)
 	}
 	err = errStopping
-	d.do(func() {
+	if !d.do(func() {
 		switch at, taken := d.lanes[r.Lane]; {
 		case d.leaving != nil && d.leaving.relief:
 			err = errRelieved
@@ -156,7 +156,9 @@ func (d *Dispatcher) reserve(r *attempt.Row) (known *handoff.Answer, err error) 
 			d.lanes[r.Lane] = ""
 			d.accepting[r.ID] = make(chan struct{})
 		}
-	})
+	}) && d.heir.Load() != nil {
+		err = errRelieved
+	}
 	if err != nil {
 		d.fds.give(1)
 	}

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -58,7 +57,7 @@ func TestRefusalKeepsNoCopy(t *testing.T) {
 			return []int{l.hold.Fd()}
 		}},
 		{"waiter mode", "waiter_mode", func(w *world, l *launcher) []int {
-			w.d.cfg.Mode = func() error { return errors.New("waiter mode") }
+			w.waiter.Store(true)
 			return []int{l.hold.Fd()}
 		}},
 		{"a row that is none", "bad_row", func(_ *world, l *launcher) []int {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,8 @@ type world struct {
 	d    *Dispatcher
 	done chan error
 	born time.Time
+
+	waiter atomic.Bool // the home says that it is in waiter mode
 }
 
 // room admits whatever asks, unless it is shut.
@@ -114,6 +117,12 @@ func newWorld(t *testing.T, admits bool, change func(*Config)) *world {
 	w.cfg = Config{
 		Home: at, Version: "test", Driver: []string{exe}, Env: []string{"HANDSEL_TEST_DRIVER=stays", "HANDSEL_HOME=" + at.Path},
 		Admit: newRoom(admits).admit(at), Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), AckWindow: 500 * time.Millisecond,
+	}
+	w.cfg.Mode = func() error {
+		if w.waiter.Load() {
+			return errors.New("waiter mode")
+		}
+		return nil
 	}
 	if change != nil {
 		change(&w.cfg)

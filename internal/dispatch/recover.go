@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/handsel/handsel/internal/attempt"
@@ -26,6 +30,8 @@ import (
 // recover puts together what the last dispatcher left: rows and locks first,
 // then the attempts that are open (L18, L20). The kernel overrules the rows.
 func (d *Dispatcher) recover(ctx context.Context) error {
+	// Nearly all that recovery makes stays: collecting it on the way finds little.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	if err := home.EnsureDir(d.cfg.Home.Lanes()); err != nil {
 		return err
 	}
@@ -95,15 +101,15 @@ func (d *Dispatcher) loadAttempts() error {
 func (d *Dispatcher) recoverRows(ctx context.Context, rows []*row) {
 	d.fds.grow(len(rows))
 	var held []*row
-	for _, r := range rows {
-		if !d.recoverRow(ctx, r) {
-			held = append(held, r)
+	for i, err := range d.tryRows(rows) {
+		if !d.recoverRow(ctx, rows[i], err) {
+			held = append(held, rows[i])
 		}
 	}
 	// One look is no proof: a lock just closed can look held (S8).
 	for try := 0; len(held) > 0 && try < lookTries; try++ {
 		time.Sleep(lookNap)
-		held = slices.DeleteFunc(held, func(r *row) bool { return d.recoverRow(ctx, r) })
+		held = slices.DeleteFunc(held, func(r *row) bool { return d.recoverRow(ctx, r, d.tryRow(r)) })
 	}
 	for _, r := range held {
 		if d.taken(r) {
@@ -123,9 +129,33 @@ func (d *Dispatcher) taken(r *row) bool {
 	return err != nil || seen.State != lane.Free && (seen.Record == nil || seen.Record.Attempt != r.ID)
 }
 
-// recoverRow makes r wait again; false when somebody has its lane.
-func (d *Dispatcher) recoverRow(ctx context.Context, r *row) bool {
-	err := d.tryRow(r)
+// tryRows is tryRow for all rows, by as many at once as there are processors and
+// in their order, since there may not be a descriptor for each.
+func (d *Dispatcher) tryRows(rows []*row) []error {
+	errs := make([]error, len(rows))
+	workers := runtime.GOMAXPROCS(0)
+	if d.gift != nil { // what was handed over is taken out of one map
+		workers = 1
+	}
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(rows)); i = next.Add(1) - 1 {
+				errs[i] = d.holdRow(rows[i])
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		d.countShort(err)
+	}
+	return errs
+}
+
+// recoverRow makes r wait again, for which tryRow has said err; false when
+// somebody has its lane.
+func (d *Dispatcher) recoverRow(ctx context.Context, r *row, err error) bool {
 	if err != nil && !errors.Is(err, errNoDescriptor) {
 		r.LastFailure = err.Error()
 		return false
@@ -148,8 +178,21 @@ var errNoDescriptor = errors.New("no descriptor is left")
 
 // tryRow takes r's lane if nobody has it.
 func (d *Dispatcher) tryRow(r *row) error {
-	if d.fds.take(1) != nil {
+	err := d.holdRow(r)
+	d.countShort(err)
+	return err
+}
+
+// countShort keeps count of the rows that have no descriptor.
+func (d *Dispatcher) countShort(err error) {
+	if errors.Is(err, errNoDescriptor) {
 		d.fds.short++
+	}
+}
+
+// holdRow is tryRow for a goroutine beside the loop.
+func (d *Dispatcher) holdRow(r *row) error {
+	if d.fds.take(1) != nil {
 		return errNoDescriptor
 	}
 	h, handed := d.given(r)
@@ -273,11 +316,17 @@ func (d *Dispatcher) strayEntry(file string) {
 // mendEntries rewrites entries that do not say what their row says, as a crash
 // between commit and entry leaves them.
 func (d *Dispatcher) mendEntries(rows []*row) {
+	view, err := attempt.OpenView(d.cfg.Home)
+	if err != nil {
+		d.cfg.Log.Warn("look at the entries", "error", err)
+		return
+	}
+	defer view.Close()
 	for _, r := range rows {
 		if d.life.Err() != nil {
 			return
 		}
-		e, err := attempt.ReadEntry(d.cfg.Home, r.Lane)
+		e, err := view.Read(r.Lane)
 		if err == nil && e.Attempt == r.ID && e.Owner.Role == "dispatcher" && e.State == attempt.Queued {
 			continue
 		}

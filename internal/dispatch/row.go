@@ -35,6 +35,9 @@ type group struct {
 
 // groupKey names what a row counts against and what it is recorded as.
 func groupKey(p *attempt.Placement) string {
+	if len(p.Pools)+len(p.Caps) == 0 {
+		return p.Engine + "\x00" + p.Workload // no JSON begins like a name
+	}
 	b, _ := json.Marshal(struct {
 		E, W string
 		P    []string
@@ -55,6 +58,8 @@ func order(a, b *row) int {
 
 // add makes r a row of ours, with its lane held, and lets it be considered.
 func (d *Dispatcher) add(r *row) {
+	d.stirred = true
+	d.share(&r.Row)
 	d.rows[r.ID] = r
 	d.lanes[r.Lane] = r.ID
 	for _, a := range r.After {
@@ -65,6 +70,25 @@ func (d *Dispatcher) add(r *row) {
 	}
 	r.group = d.groupOf(&r.Placement)
 	d.judge(r)
+}
+
+// maxWords bounds how many different words are remembered.
+const maxWords = 4096
+
+// share makes a row use the words that other rows have: each came in a message
+// of its own, and ten thousand rows mostly say the same (G9).
+func (d *Dispatcher) share(r *attempt.Row) {
+	if d.words == nil || len(d.words) >= maxWords {
+		d.words = map[string]string{}
+	}
+	p := &r.Placement
+	for _, word := range []*string{&r.BootID, &r.State, &r.Author, &r.Argv0, &r.Command, &p.Cwd, &p.Engine, &p.Workload, &p.Profile, &p.Confinement} {
+		if shared, ok := d.words[*word]; ok {
+			*word = shared
+		} else {
+			d.words[*word] = *word
+		}
+	}
 }
 
 func (d *Dispatcher) groupOf(p *attempt.Placement) *group {
@@ -79,6 +103,7 @@ func (d *Dispatcher) groupOf(p *attempt.Placement) *group {
 
 // remove makes the loop forget r. Its lane's descriptor is the caller's.
 func (d *Dispatcher) remove(r *row) {
+	d.stirred = true
 	d.unready(r)
 	delete(d.rows, r.ID)
 	if d.lanes[r.Lane] == r.ID {

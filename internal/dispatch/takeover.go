@@ -180,7 +180,7 @@ func receive(ctx context.Context, conn *handoff.Conn, version string) (g *gift, 
 	if err := g.begin(ctx, conn); err != nil {
 		return g, err
 	}
-	for got := 3; ; {
+	for {
 		f, err := conn.Receive(ctx)
 		if err != nil {
 			return g, fmt.Errorf("the dispatcher broke the handover off: %w", err)
@@ -191,8 +191,7 @@ func receive(ctx context.Context, conn *handoff.Conn, version string) (g *gift, 
 			return g, err
 		}
 		failpoint.Hit("takeover.received")
-		got = 3 + len(g.lanes)
-		if err := conn.Send(ctx, handoff.Received{Got: got}); err != nil {
+		if err := conn.Send(ctx, handoff.Received{Got: 3 + len(g.lanes)}); err != nil {
 			return g, err
 		}
 		if last {

@@ -117,8 +117,12 @@ func entryOf(r *attempt.Row, why *record.Reason) *attempt.Entry {
 	return e
 }
 
-// showAttempt has the entry of an attempt written that is driven, or orphaned.
+// showAttempt has the entry of an attempt written that is driven, or orphaned,
+// unless it has ended meanwhile.
 func (d *Dispatcher) showAttempt(a *open) {
+	if d.attempts[a.id] != a {
+		return
+	}
 	e := entryOf(&a.row, nil)
 	e.State, e.StateSince, e.Heartbeat = a.state, attempt.At(machine.Now()), ""
 	e.Owner = attempt.Owner{Role: "driver", Pid: a.driver.Pid, Started: a.driver.Ticks}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -29,11 +30,11 @@ func waitEnd(ctx context.Context, c proc.Claim) {
 		watchEnd(ctx, c)
 		return
 	}
-	asked := false
-	err = raw.Read(func(uintptr) bool {
-		ready := asked
-		asked = true
-		return ready
+	// The kernel is asked inside: an end between the look above and here has raised
+	// the descriptor's only event already, and nobody would be woken for it.
+	err = raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 	})
 	if err != nil && ctx.Err() == nil {
 		watchEnd(ctx, c)

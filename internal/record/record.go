@@ -244,6 +244,10 @@ const (
 	maxRun = 1 << 20
 )
 
+// ErrNone reports a file that should be a record and is none: it is empty when
+// who made it was killed before it had written anything.
+var ErrNone = errors.New("not a record")
+
 // ErrNewer reports a record that a later version wrote. It can be read, as far
 // as its fields are known here, and must not be rewritten (C12).
 var ErrNewer = errors.New("the record was written by a newer version")
@@ -356,6 +360,15 @@ func Reopen(d home.Dir, id string) (*Writer, *Run, error) {
 	return &Writer{home: d, date: date, id: id}, r, nil
 }
 
+// Anew is a Writer for a run whose record is ErrNone: Save puts one in its place.
+func Anew(d home.Dir, id string) (*Writer, error) {
+	date, ok := dateOf(id)
+	if !ok {
+		return nil, fmt.Errorf("record %q: not the id of a run", id)
+	}
+	return &Writer{home: d, date: date, id: id}, nil
+}
+
 // Save replaces the record.
 func (w *Writer) Save(r *Run) error {
 	if r.ID != w.id {
@@ -447,11 +460,11 @@ const readTries = 4
 func decode(data []byte, id string) (*Run, error) {
 	r := new(Run)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("not a record: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
 	switch {
 	case r.V < 1:
-		return nil, errors.New("not a record: no version")
+		return nil, fmt.Errorf("%w: no version", ErrNone)
 	case r.ID != id:
 		return nil, errors.New("not the record of this run")
 	}

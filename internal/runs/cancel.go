@@ -180,19 +180,20 @@ func (p Place) dispatches(c proc.Claim) bool {
 	return ok && d.Pid == c.Pid && (d.Ticks == 0 || d.Ticks == c.Ticks)
 }
 
-// untilChanged waits until the run has ended, lost its supervisor or is over
-// time.
+// untilChanged waits until the run has ended, lost its supervisor, got another
+// or is over time.
 func (p Place) untilChanged(ctx context.Context, out *Cancelled) error {
 	eyes, err := newEyes(ctx)
 	if err != nil {
 		return err
 	}
 	defer eyes.close()
+	told := claim(out.Run.Handsel)
 	for {
 		fresh := eyes.watch(p, &out.Run)
 		out.Run = p.look().again(out.Run)
-		if out.Run.Ended() || out.Run.Orphaned || out.Run.Unverifiable {
-			return nil
+		if out.Run.Ended() || out.Run.Orphaned || out.Run.Unverifiable || claim(out.Run.Handsel) != told {
+			return nil // another may supervise it by now, who was not told
 		}
 		if fresh {
 			continue
