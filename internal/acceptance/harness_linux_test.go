@@ -403,10 +403,24 @@ type text struct {
 	mu   sync.Mutex
 	seen bytes.Buffer
 	over chan struct{}
+	from *os.File
+}
+
+// unread tells whether the pipe has what was not collected yet.
+func (x *text) unread() (more bool) {
+	raw, err := x.from.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		more = err == nil && n > 0
+	})
+	return more && err == nil
 }
 
 func collect(r *os.File) *text {
-	x := &text{over: make(chan struct{})}
+	x := &text{over: make(chan struct{}), from: r}
 	go func() {
 		defer close(x.over)
 		defer r.Close()
@@ -527,9 +541,13 @@ func (x *text) all() string {
 	if x == nil {
 		return ""
 	}
-	select {
-	case <-x.over:
-	case <-time.After(200 * time.Millisecond):
+	for unread := true; unread; {
+		select {
+		case <-x.over:
+			return x.String()
+		case <-time.After(200 * time.Millisecond):
+			unread = x.unread() // the machine may be busy
+		}
 	}
 	return x.String()
 }

@@ -117,7 +117,7 @@ func (d *Dispatcher) recoverRows(ctx context.Context, rows []*row) {
 			continue
 		}
 		d.fds.short++ // its launcher is still about to close its copy
-		d.add(r)
+		d.waitAgain(ctx, r)
 	}
 }
 
@@ -161,6 +161,12 @@ func (d *Dispatcher) recoverRow(ctx context.Context, r *row, err error) bool {
 		return false
 	}
 	failpoint.Hit("recover.row")
+	d.waitAgain(ctx, r)
+	return true
+}
+
+// waitAgain lets r wait in its old place, whatever it was offered as.
+func (d *Dispatcher) waitAgain(ctx context.Context, r *row) {
 	if r.State == attempt.Starting {
 		// Nobody was granted this offer, and nobody will be: its token goes.
 		if err := d.db.Withdraw(ctx, r.ID, r.token, "the dispatcher was restarted", false); err != nil {
@@ -171,7 +177,6 @@ func (d *Dispatcher) recoverRow(ctx context.Context, r *row, err error) bool {
 	}
 	r.token = nil
 	d.add(r)
-	return true
 }
 
 var errNoDescriptor = errors.New("no descriptor is left")

@@ -193,6 +193,32 @@ func TestCancelledRowLeavesNothing(t *testing.T) {
 	}
 }
 
+// An offer whose launcher has not yet closed its copy of the lane is taken back
+// like any other: nobody is displaced, and the row can be offered again.
+func TestRecoveryTakesBackWhatItsLauncherStillHolds(t *testing.T) {
+	w := newWorld(t, false, nil)
+	l := w.launcher("x")
+	w.handed(l)
+	w.stop()
+	_, hash := newToken()
+	w.change(func(db *queue.DB) error {
+		_, err := db.Offer(t.Context(), l.row.ID, hash, machine.Now())
+		return err
+	})
+	w.start()
+	at, err := w.d.db.Find(l.row.ID)
+	if err != nil || at.State != attempt.Queued {
+		t.Errorf("the attempt is %+v, %v", at, err)
+	}
+	l.hold.Keep()
+	for w.free("x") {
+		w.breathe()
+	}
+	if r := w.until(l.row.ID, attempt.Queued); !r.QueueStart.Equal(l.row.QueueStart.Time) {
+		t.Errorf("the row is %+v", r)
+	}
+}
+
 // An end that was written and not recorded, since the dispatcher was killed in
 // between, is recorded by the next one; what was cleared away stays away.
 func TestRecoveryRecordsEnds(t *testing.T) {
