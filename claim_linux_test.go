@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 // clerk stands in for the dispatcher: it has one admitted row, whose lane and
 // slots it really holds, and grants it over the real socket.
 type clerk struct {
+	mu    sync.Mutex // guards hold and lease
 	t     *testing.T
 	h     *handsel.Home
 	d     home.Dir
@@ -94,6 +96,8 @@ func shell(script string) attempt.Payload {
 
 // leave closes the clerk's copies and leaves what they say to whoever has others.
 func (c *clerk) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.hold != nil {
 		c.hold.Keep()
 		c.hold = nil
@@ -106,6 +110,8 @@ func (c *clerk) leave() {
 
 // goods are the descriptors that go with a grant, in their order.
 func (c *clerk) goods() (refs []handoff.SlotRef, fds []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	fds = []int{c.hold.Fd()}
 	for _, s := range c.lease.Slots() {
 		refs = append(refs, handoff.SlotRef{Pool: s.Pool, Index: s.Index, Cap: s.Cap})

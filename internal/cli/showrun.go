@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,13 +16,14 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, argv bool
 	cmd := &cobra.Command{
 		Use:   "show X",
 		Short: "show all that is known of one run",
 		Long: `Show prints a run's record, with state and outcome as they are judged now. X is a
-run's id or the end of it, at least six characters; or engine:, pool: or label:
-and a name that one run has. It changes nothing.`,
+run's id or the end of it, at least six characters; a lane, which means its
+present attempt; or engine:, pool: or label: and a name that one run has. Work
+that waits is shown as its row is. It changes nothing.`,
 		Example:           `  handsel show 4f2a9c`,
 		ValidArgsFunction: a.completeRuns(1, true),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -31,30 +34,34 @@ and a name that one run has. It changes nothing.`,
 			if err != nil {
 				return err
 			}
-			found, err := findRuns(h, args[0], true)
+			found, err := findWork(context.Background(), h, args[0], true)
 			if err != nil {
 				return err
 			}
 			if len(found) > 1 {
 				return &handsel.Ambiguous{Name: args[0], Fits: names(found)}
 			}
-			if asJSON {
+			switch {
+			case argv:
+				return a.showArgv(h, found[0].ID)
+			case asJSON:
 				return a.printJSON(&found[0])
 			}
 			return a.showRun(&found[0])
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object: the record, as it is judged now")
+	cmd.Flags().BoolVar(&argv, "argv", false, "the command line of enqueued work, one argument on each line, quoted")
 	return cmd
 }
 
-// findRuns resolves a name; one that can name nothing is a wrong command line.
-func findRuns(h *handsel.Home, name string, all bool) ([]handsel.KnownRun, error) {
-	found, err := h.FindRuns(name, all)
-	if errors.As(err, new(*handsel.BadName)) {
-		return nil, &usageError{err}
+// showArgv prints what an attempt was enqueued to start. Nothing else shows it.
+func (a *app) showArgv(h *handsel.Home, id string) error {
+	argv, err := h.CommandLine(id)
+	for _, word := range argv {
+		fmt.Fprintln(a.Out, strconv.QuoteToASCII(word))
 	}
-	return found, err
+	return err
 }
 
 func names(found []handsel.KnownRun) []string {

@@ -219,7 +219,7 @@ func writeRecord(at home.Dir, r *attempt.Row, end queue.End) error {
 func newRecord(r *attempt.Row) *record.Run {
 	me := proc.Self()
 	return &record.Run{
-		ID: r.ID, Verb: "enqueue", State: r.State, Lane: r.Lane, Argv0: r.Argv0, Argc: r.Argc, Command: r.Command, Cwd: r.Placement.Cwd,
+		ID: r.ID, Verb: "run", State: r.State, Lane: r.Lane, Argv0: r.Argv0, Argc: r.Argc, Command: r.Command, Cwd: r.Placement.Cwd,
 		Engine: r.Placement.Engine, Workload: r.Placement.Workload, Confinement: r.Placement.Confinement,
 		UID: syscall.Getuid(), Author: r.Author, Labels: r.Labels, QueuedAt: record.At(r.QueueStart.Time),
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: machine.BootID(),
