@@ -396,9 +396,12 @@ func merge(found, waits []KnownRun) []KnownRun {
 	return found
 }
 
-// offered tells a run that only slots know of. Where it waits as well, the
-// dispatcher holds them for its driver, and is no supervisor of it (L13a).
-func offered(k *KnownRun) bool { return slices.Equal(k.Sources, []string{runs.FromSlot}) }
+// offered tells a run that only slots or a ticket know of. Where it waits as
+// well, the dispatcher stands in line for it or holds them for its driver, and
+// is no supervisor of it (L13, L13a).
+func offered(k *KnownRun) bool {
+	return len(k.Sources) > 0 && !slices.ContainsFunc(k.Sources, func(s string) bool { return s != runs.FromSlot && s != runs.FromTicket })
+}
 
 func idsOf(found []KnownRun) (ids []string) {
 	for _, k := range found {

@@ -65,7 +65,7 @@ func TestScripts(t *testing.T) {
 	agent := fakeagent.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir:       "testdata",
-		Deadline:  time.Now().Add(2 * time.Minute),
+		Deadline:  time.Now().Add(4 * time.Minute),
 		Setup:     func(env *testscript.Env) error { return setUp(env, agent) },
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -107,6 +107,7 @@ func setUp(env *testscript.Env, agent string) error {
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return err
 	}
+	env.Setenv("GORACE", "atexit_sleep_ms=0") // a second at each end, under the race detector
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HANDSEL_HOME", home)
 	env.Setenv("FAKEAGENT_LIFE", "60s")

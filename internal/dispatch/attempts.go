@@ -135,10 +135,12 @@ func (d *Dispatcher) inquire(a *open) verdict {
 
 // stillRuns tells whom to watch of a lane that is not free. A lock whose owner
 // is gone is a copy that somebody has not closed yet, and says nothing of the
-// agent: that one is judged by itself.
+// agent: that one is judged by itself. So does a record from before the claim,
+// which names a dispatcher: we would wait for our own end.
 func stillRuns(seen lane.Seen) (verdict, bool) {
 	if seen.State == lane.Owned {
-		if holder := seen.Record.HolderClaim(); proc.Judge(holder) == proc.Alive {
+		holder := seen.Record.HolderClaim()
+		if seen.Record.Role != lane.RoleDispatcher && proc.Judge(holder) == proc.Alive {
 			return verdict{watch: &holder}, true
 		}
 		seen.State = seen.Agent()
