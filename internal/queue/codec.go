@@ -58,37 +58,28 @@ func bindRow(c *call, r *attempt.Row, state, since string) *call {
 	return c.int(int64(r.Starts)).int(int64(r.Unclaimed)).some(r.LastFailure)
 }
 
-// cursor reads the columns of one result row in order. What comes again and
-// again is kept once, when there is more than one row.
+// cursor reads the columns of result rows in order. What comes again and again
+// is kept once. Columns are taken one by one: taking them all at once would put
+// each into an interface, which costs more than reading it.
 type cursor struct {
-	vals []any
-	n    int
-	seen *seen
-	err  error
-}
-
-// seen are the words and the decoded columns that rows have in common.
-type seen struct {
+	s     *sqlite3.Stmt
+	n     int
 	words map[string]string
 	mores map[string]*more
+	err   error
 }
 
-func newSeen() *seen { return &seen{words: map[string]string{}, mores: map[string]*more{}} }
-
-// next reads the row that s stands at. Its values are good until s moves.
-func (c *cursor) next(s *sqlite3.Stmt) {
-	if c.n = 0; c.vals == nil {
-		c.vals = make([]any, s.ColumnCount())
-	}
-	if err := s.ColumnsRaw(c.vals...); err != nil && c.err == nil {
-		c.err = err
-	}
+func newCursor() *cursor {
+	return &cursor{words: map[string]string{}, mores: map[string]*more{}}
 }
 
+// at begins with the row that s stands at.
+func (c *cursor) at(s *sqlite3.Stmt) { c.s, c.n = s, 0 }
+
+// raw is good until s moves; nil is NULL.
 func (c *cursor) raw() []byte {
-	b, _ := c.vals[c.n].([]byte)
 	c.n++
-	return b
+	return c.s.ColumnRawText(c.n - 1)
 }
 
 func (c *cursor) text() string { return string(c.raw()) }
@@ -96,47 +87,46 @@ func (c *cursor) text() string { return string(c.raw()) }
 // word is a text that many rows have.
 func (c *cursor) word() string {
 	b := c.raw()
-	if w, ok := c.seen.words[string(b)]; ok || len(b) == 0 {
+	if w, ok := c.words[string(b)]; ok || len(b) == 0 {
 		return w
 	}
 	w := string(b)
-	c.seen.words[w] = w
+	c.words[w] = w
 	return w
 }
 
-func (c *cursor) more() *more {
-	if c.vals[c.n] == nil {
-		c.n++
-		return &more{}
-	}
-	b, _ := c.vals[c.n].([]byte)
-	m, ok := c.seen.mores[string(b)]
-	if !ok {
-		m = new(more)
-		c.seen.mores[string(b)] = m
-	}
-	if ok {
-		c.n++
-	} else {
-		c.json(m)
-	}
-	return m
+func (c *cursor) int() int64 {
+	c.n++
+	return c.s.ColumnInt64(c.n - 1)
 }
 
-func (c *cursor) int() int64 {
-	v, _ := c.vals[c.n].(int64)
+func (c *cursor) blob() []byte {
 	c.n++
-	return v
+	return c.s.ColumnBlob(c.n-1, nil)
 }
 
 func (c *cursor) time() attempt.Time { return moment(c.raw()) }
 
-func (c *cursor) json(v any) {
-	if b := c.raw(); b != nil {
-		if err := json.Unmarshal(b, v); err != nil && c.err == nil {
-			c.err = err
-		}
+func (c *cursor) json(v any) { c.decode(c.raw(), v) }
+
+func (c *cursor) decode(b []byte, v any) {
+	if b == nil {
+		return
 	}
+	if err := json.Unmarshal(b, v); err != nil && c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *cursor) more() *more {
+	b := c.raw()
+	m := c.mores[string(b)]
+	if m == nil {
+		m = new(more)
+		c.decode(b, m)
+		c.mores[string(b)] = m
+	}
+	return m
 }
 
 // row reads rowColumns and offerColumns.
@@ -154,7 +144,7 @@ func (c *cursor) row(r *attempt.Row) (token []byte) {
 	c.more().give(r)
 	r.Starts, r.Unclaimed, r.LastFailure = int(c.int()), int(c.int()), c.word()
 	r.AdmittedAt, r.Fence = c.time(), uint64(c.int())
-	return c.raw()
+	return c.blob()
 }
 
 // attempt reads all columns.
@@ -165,13 +155,13 @@ func (c *cursor) attempt(a *Attempt) {
 	a.Driver = Driver{Pid: int(c.int()), Ticks: uint64(c.int()), BootID: c.word()}
 	a.BegunAt = c.time()
 	a.Outcome, a.Result, a.Kind = c.word(), c.word(), c.word()
-	if a.Reason = new(record.Reason); c.vals[c.n] == nil {
-		a.Reason = nil
+	if b := c.raw(); b != nil {
+		a.Reason = new(record.Reason)
+		c.decode(b, a.Reason)
 	}
-	c.json(&a.Reason)
-	if code, ok := c.vals[c.n].(int64); ok {
-		n := int(code)
-		a.ExitCode = &n
+	if c.s.ColumnType(c.n) != sqlite3.NULL {
+		code := int(c.s.ColumnInt64(c.n))
+		a.ExitCode = &code
 	}
 	c.n++
 	a.Signal, a.EndedAt = int(c.int()), c.time()

@@ -371,7 +371,7 @@ func TestDatabaseIsItsModel(t *testing.T) {
 		checks, steps := flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.steps").Value
 		defer checks.Set(checks.String())
 		defer steps.Set(steps.String())
-		must(t, checks.Set("25"))
+		must(t, checks.Set("12"))
 		must(t, steps.Set("40"))
 	}
 	rapid.Check(t, func(t *rapid.T) {

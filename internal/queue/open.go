@@ -58,7 +58,7 @@ const (
 // long beforehand: writing over it costs half of what making it longer does,
 // since the length need not be flushed.
 const (
-	logPages = 1000
+	logPages = 500
 	logBytes = logHeader + logPages*frameSize
 	// logLimit is what the file is cut back to when it grew because a reader kept
 	// its pages in use (C095).
@@ -219,15 +219,21 @@ func makeSides(path string, log int) error {
 	return nil
 }
 
-// lengthen fills an empty log with zeros. Where there is no room for them, the
-// log does without: it makes commits quicker and nothing else.
+// lengthen fills an empty log with zeros, a page at a time: what was written in
+// larger pieces the kernel keeps in larger pieces, and each small write into
+// one costs as if it were large. Where there is no room for them, the log does
+// without: they make commits quicker and nothing else.
 func lengthen(path string, size int) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	if _, err = f.WriteAt(make([]byte, size), 0); err == nil {
+	page := make([]byte, pageSize)
+	for at := 0; at < size && err == nil; at += len(page) {
+		_, err = f.WriteAt(page, int64(at))
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err != nil {

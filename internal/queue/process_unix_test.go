@@ -96,7 +96,7 @@ func TestManyAtOnceMeetNoLock(t *testing.T) {
 	db := open(t, path)
 	child, in, out := startChild(t, "read", path)
 	var left atomic.Int64
-	left.Store(2000)
+	left.Store(600)
 	if os.Getenv("HANDSEL_SOAK") != "" {
 		left.Store(200_000)
 	}

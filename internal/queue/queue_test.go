@@ -65,7 +65,8 @@ func find(t testing.TB, db *DB, id string) *Attempt {
 func waitingRows(t testing.TB, db *DB) (rows []*attempt.Row) {
 	t.Helper()
 	must(t, db.Rows(func(r *attempt.Row, _ []byte) error {
-		rows = append(rows, r)
+		kept := *r
+		rows = append(rows, &kept)
 		return nil
 	}))
 	return rows
@@ -814,7 +815,11 @@ func TestThoseWhoAskTogetherShareACommit(t *testing.T) {
 		}
 		all.Wait()
 		must(t, db.Close()) // and so the writer is gone
-		if commits > clients*each/8 {
+		most := clients * each / 8
+		if processors == 1 { // one for each round, and the first may take some more
+			most = each + each/2
+		}
+		if commits > most {
 			t.Errorf("%d processors: %d commits for %d rows of %d clients", processors, commits, clients*each, clients)
 		}
 	}

@@ -145,28 +145,25 @@ const (
 const atOnce = 512
 
 // Rows tells every waiting row, in the order of acceptance, with the hash of its
-// token when it is offered. fn may keep what it is given; rows may have slices and
-// maps in common, so it must not change those. A row that changes meanwhile is
-// told as it is when its part is read.
+// token when it is offered. The row is fn's until fn returns, so fn copies what
+// it keeps; slices and maps of several rows may be the same ones, and must not be
+// changed. A row that changes meanwhile is told as it is when its part is read.
 func (r *Reader) Rows(fn func(row *attempt.Row, token []byte) error) error {
-	type waiting struct {
-		row   *attempt.Row
+	part := make([]struct {
+		row   attempt.Row
 		token []byte
-	}
-	part := make([]waiting, 0, atOnce)
+	}, 0, atOnce)
 	return r.parts(readRows, func(c *cursor) {
-		w := waiting{row: new(attempt.Row)}
-		if token := c.row(w.row); token != nil {
-			w.token = append([]byte{}, token...)
-		}
-		part = append(part, w)
+		part = part[:len(part)+1]
+		w := &part[len(part)-1]
+		w.row = attempt.Row{}
+		w.token = c.row(&w.row)
 	}, func() error {
-		for _, w := range part {
-			if err := fn(w.row, w.token); err != nil {
+		for i := range part {
+			if err := fn(&part[i].row, part[i].token); err != nil {
 				return err
 			}
 		}
-		clear(part)
 		part = part[:0]
 		return nil
 	})
@@ -193,13 +190,12 @@ func (r *Reader) Attempts(fn func(*Attempt) error) error {
 // parts reads what sql tells a part at a time, and lets each be told when its
 // read is over.
 func (r *Reader) parts(sql string, read func(*cursor), tell func() error) error {
-	seen := newSeen()
+	c := newCursor()
 	for last, n := int64(0), atOnce; n == atOnce; {
 		n = 0
 		err := r.use(func() error {
-			c := &cursor{seen: seen}
 			err := r.ask(sql).int(last).int(atOnce).rows(func(s *sqlite3.Stmt) {
-				c.next(s)
+				c.at(s)
 				last = c.int()
 				read(c)
 				n++
@@ -225,10 +221,10 @@ func (r *Reader) LastOfLane(lane string) (*Attempt, error) { return r.one(readLa
 
 func (r *Reader) one(sql, key string) (a *Attempt, err error) {
 	err = r.use(func() error {
-		c := &cursor{seen: newSeen()}
+		c := newCursor()
 		_, err := r.ask(sql).text(key).row(func(s *sqlite3.Stmt) {
 			a = new(Attempt)
-			c.next(s)
+			c.at(s)
 			c.attempt(a)
 		})
 		return errors.Join(err, c.err)
@@ -268,9 +264,9 @@ func (r *Reader) Events(f Filter) (list []Event, err error) {
 		limit = mostEvents
 	}
 	err = r.use(func() error {
-		c := &cursor{seen: newSeen()}
+		c := newCursor()
 		return errors.Join(r.chosen(f, limit).rows(func(s *sqlite3.Stmt) {
-			c.next(s)
+			c.at(s)
 			list = append(list, Event{
 				Seq: c.int(), At: c.time(), Lane: c.word(), Attempt: c.word(), What: c.word(), From: c.word(), To: c.word(), Detail: c.text(),
 			})
