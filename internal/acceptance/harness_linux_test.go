@@ -545,7 +545,7 @@ func (x *text) all() string {
 		select {
 		case <-x.over:
 			return x.String()
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(time.Second):
 			unread = x.unread() // the machine may be busy
 		}
 	}
