@@ -159,6 +159,7 @@ func (d *Dispatcher) look() {
 	d.readOrders()
 	d.regain()
 	d.overlooked()
+	d.sweep()
 	d.prune()
 }
 

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"errors"
+	"io/fs"
 	"testing"
 
 	"github.com/handsel/handsel/internal/attempt"
@@ -67,5 +69,24 @@ func TestLeftoverCopyHidesNoAgent(t *testing.T) {
 	v := w.d.inquire(&open{id: rec.Attempt, lane: "x", n: 1})
 	if v.end != nil || !v.orphan || v.watch == nil || v.watch.Pid != agent.Pid {
 		t.Errorf("the verdict is %+v, want the agent orphaned", v)
+	}
+}
+
+// An entry that stands for nothing is removed as soon as nobody has its lane,
+// also where somebody still had it when the dispatcher started (L16).
+func TestEntryOfAnEndedAttemptGoesWithItsDriver(t *testing.T) {
+	w := newWorld(t, false, nil)
+	w.stop()
+	l := w.launcher("x") // whoever has the lane, its attempt is known to nobody
+	w.start()
+	if _, err := attempt.ReadEntry(w.home, "x"); err != nil {
+		t.Fatalf("the entry of a lane that is owned: %v", err)
+	}
+	l.hold.Keep()
+	for {
+		if _, err := attempt.ReadEntry(w.home, "x"); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		w.breathe()
 	}
 }

@@ -277,8 +277,9 @@ func (d *Dispatcher) recoverEntries(rows []*row) {
 		delete(names, home.LaneFile(a.lane)+".json")
 	}
 	for file := range names {
-		d.strayEntry(strings.TrimSuffix(file, ".json"))
+		d.strays = append(d.strays, strings.TrimSuffix(file, ".json"))
 	}
+	d.sweep()
 	d.aside(func() { d.mendEntries(check) })
 }
 
@@ -302,21 +303,29 @@ func (d *Dispatcher) entryNames() (map[string]struct{}, error) {
 }
 
 // strayEntry removes an entry without a row, under its lane's lock: while
-// somebody has the lane it may be a launcher that is about to call.
-func (d *Dispatcher) strayEntry(file string) {
+// somebody has the lane it may be a launcher that is about to call, or a driver
+// that is about to let go, and is looked at again. It is false then.
+func (d *Dispatcher) strayEntry(file string) (settled bool) {
 	name, ok := home.LaneOfFile(file)
 	if !ok {
-		return // a shortened name: gc, which reads the entry, removes it
+		return true // a shortened name: gc, which reads the entry, removes it
+	}
+	if _, ours := d.lanes[name]; ours {
+		return true // it has a row by now, or again
 	}
 	h, err := lane.Regain(d.lanesDir, name)
 	if err != nil {
-		return
+		return false
 	}
 	defer h.Keep()
 	if err := attempt.RemoveEntry(d.cfg.Home, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.cfg.Log.Warn("remove an entry", "lane", name, "error", err)
 	}
+	return true
 }
+
+// sweep looks again at the entries without a row that were left.
+func (d *Dispatcher) sweep() { d.strays = slices.DeleteFunc(d.strays, d.strayEntry) }
 
 // mendEntries rewrites entries that do not say what their row says, as a crash
 // between commit and entry leaves them.
