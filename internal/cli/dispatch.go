@@ -171,10 +171,13 @@ func (a *app) startDispatcher(h *handsel.Home) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if end.ExitCode() == statusRetry {
+	switch code := end.ExitCode(); {
+	case code == statusRetry:
 		return a.otherDispatcher(h)
+	case code > 0:
+		return 0, statusError(code) // it has said why, on the stderr that is ours too
 	}
-	return 0, statusError(max(end.ExitCode(), 1))
+	return 0, &handsel.SilentDispatcher{Pid: p.Pid, State: "it ended before it listened: " + end.String()}
 }
 
 // otherDispatcher waits until the one that came first listens.
