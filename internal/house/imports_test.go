@@ -22,17 +22,20 @@ var floors = map[string]int{
 	"internal/failpoint": 0,
 	"internal/machine":   0,
 
-	"internal/flock": 1,
-	"internal/home":  1,
-	"internal/proc":  1,
+	"internal/flock":  1,
+	"internal/home":   1,
+	"internal/proc":   1,
+	"internal/stream": 1,
 
 	"internal/attempt": 2,
 	"internal/config":  2,
+	"internal/confine": 2,
 	"internal/engine":  2,
 	"internal/hold":    2,
 	"internal/lane":    2,
 	"internal/line":    2,
 	"internal/nest":    2,
+	"internal/profile": 2,
 	"internal/record":  2,
 	"internal/slot":    2,
 
