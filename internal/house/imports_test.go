@@ -78,7 +78,8 @@ var forTests = map[string]bool{
 var outside = map[string][]string{
 	"golang.org/x/sys":                         nil,
 	"github.com/google/uuid":                   nil,
-	"github.com/pelletier/go-toml/v2":          {"internal/config"},
+	"github.com/pelletier/go-toml/v2":          {"internal/config", "internal/profile"},
+	"github.com/goccy/go-yaml":                 {"internal/profile"},
 	"github.com/spf13/cobra":                   {"internal/cli"},
 	"github.com/spf13/pflag":                   {"internal/cli"},
 	"github.com/creack/pty":                    {"internal/cli", "internal/run"},
