@@ -248,13 +248,7 @@ func (a *asker) changed() bool {
 // engineOf reads a declared engine, or recognises the command's; the user's own
 // engines are known by the executables that the configuration names.
 func (f *inForce) engineOf(declared string, argv []string) (string, error) {
-	known := engine.Known{}
-	for name, conf := range f.EngineOf {
-		if known.Binaries == nil {
-			known.Binaries = map[string][]string{}
-		}
-		known.Binaries[name] = conf.Names
-	}
+	known := f.known()
 	if declared != "" {
 		name, ok := known.Canonical(declared)
 		if !ok {
@@ -264,4 +258,16 @@ func (f *inForce) engineOf(declared string, argv []string) (string, error) {
 	}
 	name, _ := known.Recognise(argv)
 	return name, nil
+}
+
+// known are the engines of this configuration.
+func (f *inForce) known() engine.Known {
+	known := engine.Known{}
+	for name, conf := range f.EngineOf {
+		if known.Binaries == nil {
+			known.Binaries = map[string][]string{}
+		}
+		known.Binaries[name] = conf.Names
+	}
+	return known
 }
