@@ -64,8 +64,12 @@ type Event struct {
 	Retry  *Retry    `json:"retry,omitempty"`  // the engine tries again by itself
 
 	// Cut is how many bytes of the line the event came from were passed over
-	// because it was too long; Text is then the beginning of what was said.
-	Cut int64 `json:"cut,omitempty"`
+	// because it was too long; Text is then the beginning of what was said. Offset
+	// and Len say where the whole of it stands in stdout, in bytes. The Reader sets
+	// the three.
+	Cut    int64 `json:"cut,omitempty"`
+	Offset int64 `json:"offset,omitempty"`
+	Len    int64 `json:"len,omitempty"`
 }
 
 // Usage is what the engine says that the conversation took so far.
@@ -85,18 +89,22 @@ type Retry struct {
 }
 
 // Line is one line as the Reader hands it to a Decoder: a JSON object without
-// its newline.
+// what stood around it.
 type Line struct {
-	Data []byte // valid until the Decoder returns
-	// Offset and Len say where the whole line stands in the stream, in bytes.
+	Data []byte // valid until the Decoder returns; proper JSON, but not always UTF-8
+	// Type is the string that Data has at its top under "type", as it is written
+	// there; nil: it has none. A Decoder that passes over what does not concern it
+	// by Type alone saves the reading of Data. Valid as long as Data.
+	Type []byte
+	// Offset and Len say where the whole object stands in stdout, in bytes.
 	Offset, Len int64
 	// Cut is how many bytes of long strings in it were passed over, so that Data
 	// is still an object with all its keys.
 	Cut int64
 }
 
-// Decoder says what the lines of one run mean. It belongs to one run and is
-// called from one goroutine.
+// Decoder says what the lines of one run mean. It belongs to one run, and is
+// never called by two goroutines at once.
 type Decoder interface {
 	// Line reads one object from stdout.
 	Line(Line) []Event
