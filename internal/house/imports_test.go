@@ -85,6 +85,7 @@ var outside = map[string][]string{
 	"github.com/creack/pty":                    {"internal/cli", "internal/run"},
 	"github.com/ncruces/go-sqlite3":            {"internal/queue"},
 	"github.com/coreos/go-systemd/v22":         {"internal/handoff"},
+	"github.com/landlock-lsm/go-landlock":      {"internal/confine"},
 	"github.com/google/go-cmp":                 {},
 	"github.com/rogpeppe/go-internal":          {},
 	"github.com/santhosh-tekuri/jsonschema/v6": {},

@@ -60,7 +60,7 @@ func Start(spec Spec) (*Child, error) {
 	if spec.Session == Foreground {
 		spec.Terminal.handed = true
 	}
-	c, err := spec.forkPatiently(path, files)
+	c, err := spec.forkConfined(path, files)
 	if err != nil {
 		if spec.Session == Foreground {
 			_ = spec.Terminal.Take() // the child may have got as far as taking it
@@ -72,6 +72,23 @@ func Start(spec Spec) (*Child, error) {
 	}
 	go c.watch()
 	return c, nil
+}
+
+// forkConfined forks on a thread that has restricted itself, where that is
+// asked for. The child's parent is this process all the same; the thread it was
+// forked on is gone, or about to be, when this returns.
+func (spec Spec) forkConfined(path string, files []uintptr) (c *Child, err error) {
+	if spec.Confine == nil {
+		return spec.forkPatiently(path, files)
+	}
+	err = onThreadOfItsOwn(func() error {
+		if err := spec.Confine.Enter(); err != nil {
+			return &StartError{Kind: NotConfined, Path: path, Detail: err.Error(), Err: err}
+		}
+		c, err = spec.forkPatiently(path, files)
+		return err
+	})
+	return c, err
 }
 
 // busyRetries are the pauses between tries on ETXTBSY, 95 ms in total. A fork

@@ -102,6 +102,9 @@ func searchable(dir string) error {
 // kernel says ENOENT for a missing directory, program, interpreter and loader
 // alike, so the file system is asked again.
 func explain(err error, path, dir string) error {
+	if known, ok := errors.AsType[*StartError](err); ok {
+		return known
+	}
 	if gone := CheckDir(dir); gone != nil {
 		return gone
 	}

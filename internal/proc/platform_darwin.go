@@ -143,3 +143,6 @@ func noCore() { _ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }
 
 // Can says what this system allows.
 func Can() Capabilities { return Capabilities{} }
+
+// onThreadOfItsOwn has nothing to restrict a thread with here.
+func onThreadOfItsOwn(func() error) error { return unix.ENOTSUP }

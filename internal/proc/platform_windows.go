@@ -41,6 +41,9 @@ func Start(spec Spec) (*Child, error) {
 	if len(spec.Keep) > 0 {
 		return nil, &StartError{Kind: BadSpec, Path: path, Detail: "descriptors are not kept on Windows", Err: errors.ErrUnsupported}
 	}
+	if spec.Confine != nil {
+		return nil, &StartError{Kind: NotConfined, Path: path, Detail: "nothing confines a process on Windows", Err: errors.ErrUnsupported}
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, &StartError{Kind: NoDescriptors, Path: os.DevNull, Detail: err.Error(), Err: err}

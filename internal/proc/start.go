@@ -46,7 +46,15 @@ type Spec struct {
 	HasTerminal bool
 
 	Run string // the run's id (HANDSEL_RUN), by which concurrent runs in one process are told apart
+
+	// Confine restricts the child before its first instruction; nil does not.
+	Confine Confinement
 }
+
+// Confinement is what a child is put under. Enter restricts the calling thread
+// alone, for good and for all that is forked on it; that thread forks the child
+// and then ends.
+type Confinement interface{ Enter() error }
 
 // Status is how a child ended.
 type Status struct {
@@ -70,6 +78,7 @@ const (
 	NoProcess                      // the kernel forks no more (EAGAIN, ENOMEM): 125
 	NoDescriptors                  // too many open files: 75
 	BadSpec                        // an argument with a NUL byte, a closed descriptor: 125
+	NotConfined                    // the confinement could not be put on: 125
 )
 
 // StartError reports that no process was started, and why.
