@@ -78,8 +78,9 @@ func (k Known) Canonical(name string) (string, bool) {
 	if own, ok := Canonical(name); ok {
 		return own, true
 	}
-	_, ok := k.Binaries[name]
-	return name, ok && Valid(name)
+	_, named := k.Binaries[name]
+	_, own := k.Own[name]
+	return name, (named || own) && Valid(name)
 }
 
 // Known is the set of engines to look for. The zero value knows the built-in
@@ -89,6 +90,10 @@ type Known struct {
 	// base names of its executables or paths to them. They are tried before the
 	// built-in ones; a built-in's name here adds one more executable to it.
 	Binaries map[string][]string
+
+	// Own says how engines are started and read, by name: those of the user's own,
+	// and the executables of built-in ones.
+	Own map[string]Own
 
 	// Resolve follows a command, as a shell would find it, to the file it ends
 	// at, all symbolic links followed; "" when there is none. It is called only
@@ -102,11 +107,16 @@ func Recognise(argv []string) (name string, ok bool) { return Known{}.Recognise(
 
 // Recognise names the engine that argv starts.
 func (k Known) Recognise(argv []string) (name string, ok bool) {
-	s := search{known: k, windows: runtime.GOOS == "windows", depth: maxDepth, looks: maxLooks}
+	return k.search().command(argv)
+}
+
+// search is a new look.
+func (k Known) search() *search {
+	s := &search{known: k, windows: runtime.GOOS == "windows", depth: maxDepth, looks: maxLooks}
 	if s.known.Resolve == nil {
 		s.known.Resolve = onDisk
 	}
-	return s.command(argv)
+	return s
 }
 
 // Bounds of one search, far above what anyone types: wrappers inside each
@@ -122,6 +132,9 @@ type search struct {
 	windows bool // backslashes separate, case does not count
 	depth   int  // wrappers that may still be opened
 	looks   int  // questions to the disk that may still be asked
+
+	found []string // from the engine's own word to the end of the command
+	takes bool     // a runner would take words after the engine's for its own
 }
 
 // command judges argv as something that would be executed.
@@ -129,6 +142,7 @@ func (s *search) command(argv []string) (string, bool) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", false
 	}
+	s.found = argv
 	word, args := argv[0], argv[1:]
 	if name, ok := s.byName(word); ok {
 		return name, true
@@ -159,10 +173,12 @@ func (s *search) enter(open wrapper, args []string) (string, bool) {
 	return open(s, args)
 }
 
-// script judges a file given to an interpreter. With an extension the name
-// alone says too little (pi.js is anything), so then the package it lies in
-// must say it.
-func (s *search) script(path string) (string, bool) {
+// script judges a file given to an interpreter, and the words after it. With an
+// extension the name alone says too little (pi.js is anything), so then the
+// package it lies in must say it.
+func (s *search) script(argv []string) (string, bool) {
+	s.found = argv
+	path := argv[0]
 	if name, ok := s.byName(path); ok {
 		return name, true
 	}

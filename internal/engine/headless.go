@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/handsel/handsel/internal/stream"
 )
@@ -15,12 +16,19 @@ type Ask struct {
 	Dir    string   // absolute: where it works
 	Binary string   // the executable; empty: the engine's usual one
 	Args   []string // the user's further arguments to the engine
+	// Files is an absolute directory, readable by nobody else, for texts that the
+	// engine takes from files; empty: there is none, and they become arguments,
+	// which everybody on the machine can read.
+	Files string
 }
 
 // Command is how an engine is started without a terminal.
 type Command struct {
 	Argv  []string
 	Stdin []byte // what it reads before end of file; nil: the null device
+	// Files are what has to be there before it starts, for the user alone: what
+	// each holds, by its absolute path.
+	Files map[string][]byte
 }
 
 // dialect is what is known of an engine beyond its names: how to put a question
@@ -47,6 +55,9 @@ var dialects = map[string]dialect{
 	"pi":     {build: piBuild, decoder: newPiDecoder, streams: piStreams},
 }
 
+// agy is gemini's other binary: another program that answers to the same account.
+var agy = dialect{build: agyBuild, light: agyLight, decoder: newGeminiDecoder, streams: agyStreams}
+
 // Confinement is how a command line is to be started so that it is light (E5).
 type Confinement struct {
 	// Args are the words after the engine's own, with those that confine it.
@@ -54,10 +65,37 @@ type Confinement struct {
 	// Env are the variables, as NAME=value, that the agent gets instead of those
 	// of the same name.
 	Env []string
+	// Files are what has to be there before it starts, for the user alone: what
+	// each holds, by its absolute path. A dialect gives them names only and lets the
+	// same names stand in Args; place makes paths of both.
+	Files map[string][]byte
 	// Scratch tells that the agent reaches no temporary directory of the system:
 	// whoever starts it makes one inside its working directory, sets TMPDIR to
 	// it, and removes it after the end.
 	Scratch bool
+}
+
+// fileWord stands in Args for a file of the Confinement. No argument can hold a
+// NUL byte, so it is nobody's own word.
+func fileWord(name string) string { return "\x00" + name }
+
+// place gives the files of a confinement their place in a directory.
+func (c *Confinement) place(dir string) error {
+	files := map[string][]byte{}
+	for name, data := range c.Files {
+		if dir == "" {
+			return fmt.Errorf("no directory for %s", name)
+		}
+		path := filepath.Join(dir, name)
+		files[path] = data
+		for i, word := range c.Args {
+			if word == fileWord(name) {
+				c.Args[i] = path
+			}
+		}
+	}
+	c.Files = files
+	return nil
 }
 
 // Lifted reports a setting that would lift the confinement of a light agent.
@@ -71,15 +109,25 @@ func (e *Lifted) Error() string {
 	return fmt.Sprintf("workload light does not go with %s: %s", e.Setting, e.Why)
 }
 
-// TooLong reports a text that the system cannot pass as one argument (C108).
+// TooLong reports a text that the engine would not get whole (C108).
 type TooLong struct {
 	What  string // such as "the prompt"
-	Size  int    // in bytes
+	Size  int    // in units
 	Limit int
+	Unit  string // "bytes" if empty
+	Way   string // how the engine takes it, such as "on its stdin"; empty: as an argument
 }
 
 func (e *TooLong) Error() string {
-	return fmt.Sprintf("%s has %d bytes and this engine takes it only as an argument, which may have %d", e.What, e.Size, e.Limit)
+	way := e.Way
+	if way == "" {
+		way = "only as an argument"
+	}
+	unit := e.Unit
+	if unit == "" {
+		unit = "bytes"
+	}
+	return fmt.Sprintf("%s has %d %s; this engine takes it %s, and no more than %d", e.What, e.Size, unit, way, e.Limit)
 }
 
 // maxArg is the longest single argument of a command, in bytes: MAX_ARG_STRLEN

@@ -36,7 +36,7 @@ func shell(s *search, args []string) (string, bool) {
 	if text {
 		return s.text(args[0])
 	}
-	return s.script(args[0])
+	return s.script(args)
 }
 
 // text judges what a shell is told to run: simple commands one after the

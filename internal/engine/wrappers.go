@@ -1,6 +1,9 @@
 package engine
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // wrapper judges the words after a program that starts another one.
 type wrapper func(s *search, args []string) (string, bool)
@@ -207,7 +210,7 @@ func init() {
 
 		// Runners of packages, interpreters of scripts.
 		"npx": runner, "pnpx": runner, "bunx": runner,
-		"npm":    verbs(npmOptions, map[string]wrapper{"exec": runner, "x": runner}),
+		"npm":    verbs(npmOptions, map[string]wrapper{"exec": npmExec, "x": npmExec}),
 		"pnpm":   verbs(options{"CF", "dir filter"}, map[string]wrapper{"dlx": runner, "exec": runner}),
 		"yarn":   verbs(options{"", "cwd"}, map[string]wrapper{"dlx": runner, "exec": runner}),
 		"node":   node,
@@ -298,8 +301,10 @@ func flock(s *search, args []string) (string, bool) {
 }
 
 // scripted is script(1): a shell's text after -c, before or after the file on
-// Linux, or a command's words after the file on BSD and macOS.
+// Linux, or a command's words after the file on BSD and macOS. Linux's takes
+// options from anywhere.
 func scripted(s *search, args []string) (string, bool) {
+	s.takes = true
 	o := options{"cIOBoETm", "command log-in log-out log-io output-limit echo log-timing logging-format"}
 	for range 2 {
 		seen, rest := o.scan(args)
@@ -331,6 +336,7 @@ func runner(s *search, args []string) (string, bool) {
 	if len(rest) == 0 {
 		return "", false
 	}
+	s.found = rest
 	if name, ok := s.spec(rest[0]); ok {
 		return name, true
 	}
@@ -340,6 +346,13 @@ func runner(s *search, args []string) (string, bool) {
 	return "", false
 }
 
+// npmExec is npm exec: without "--" it reads options after the package's name,
+// too, and keeps them.
+func npmExec(s *search, args []string) (string, bool) {
+	s.takes = s.takes || !slices.Contains(args, "--")
+	return runner(s, args)
+}
+
 // node runs a file, unless its own options bring the program.
 func node(s *search, args []string) (string, bool) {
 	o := options{"rCe", "require import loader experimental-loader conditions env-file env-file-if-exists title inspect-port icu-data-dir openssl-config redirect-warnings experimental-config-file tsconfig eval"}
@@ -347,7 +360,7 @@ func node(s *search, args []string) (string, bool) {
 	if _, ok := value(seen, "e", "eval", "p", "print", "pe", "c", "check", "run", "test"); ok || len(rest) == 0 {
 		return "", false
 	}
-	return s.script(rest[0])
+	return s.script(rest)
 }
 
 // bun runs a file by itself or with run, and packages with x.
@@ -365,7 +378,7 @@ func bun(s *search, args []string) (string, bool) {
 			return "", false
 		}
 	}
-	return s.script(rest[0])
+	return s.script(rest)
 }
 
 // deno runs a file or a package named npm:….
@@ -375,7 +388,8 @@ func deno(s *search, args []string) (string, bool) {
 		return "", false
 	}
 	if strings.HasPrefix(rest[0], "npm:") {
+		s.found = rest
 		return s.spec(rest[0])
 	}
-	return s.script(rest[0])
+	return s.script(rest)
 }
