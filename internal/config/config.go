@@ -89,6 +89,15 @@ type EngineConf struct {
 	EndOn       []string      // kinds of trouble that end a run early
 	MinGap      time.Duration // least time between two starts
 	ResultGrace time.Duration // how long a process may stay after its result
+
+	Binary string // the executable of a command line that is built: a name, or absolute
+
+	// Of an engine of the user's own only: how it is asked and read.
+	Args      []string // with placeholders
+	Stdin     string   // "prompt" or "none"; empty is unset
+	Stream    string   // the engine whose stream it prints, or "none"; empty is unset
+	Confines  string   // how it confines itself, in the user's words; empty: not at all
+	LightArgs []string // what makes it do so
 }
 
 // Settings is the configuration in force at one moment. It is a plain value;
@@ -177,6 +186,7 @@ func load(env Env, strict bool) (*Settings, []error) {
 		problems = append(problems, names.add(f.parsed)...)
 		f.parsed.apply(s)
 	}
+	problems = append(problems, s.ownProblems()...)
 	problems = append(problems, s.readVariables(env)...)
 	s.joinVariableCaps(names)
 	return s, problems

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -297,7 +298,16 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 		{"engine spelled otherwise", "[engine.agy]\nconfine = \"os\"\n", "engine.agy", `called "gemini"`, "", 1, 2},
 		{"engine heavy", "[engine.heavy]\nnames = []\n", "engine.heavy", "built-in pool", "", 1, 2},
 		{"engine all inline", "engine = { all = { names = [] } }\n", "engine.all", "built-in pool", "", 1, 0},
-		{"unknown engine key", "[engine.claude]\nname = [\"x\"]\n", "engine.claude.name", "unknown key; [engine.claude] has confine, end_on", "", 2, 1},
+		{"unknown engine key", "[engine.claude]\nname = [\"x\"]\n", "engine.claude.name", "unknown key; [engine.claude] has binary, confine, end_on", "", 2, 1},
+		{"how a built-in engine is asked", "[engine.codex]\nargs = [\"exec\"]\n", "engine.codex.args", "codex is built in", "", 2, 1},
+		{"no such placeholder", "[engine.mine]\nargs = [\"--m\", \"{modle}\"]\n", "engine.mine.args", "{modle} is no placeholder; there are {prompt} {prompt_file} {model}", "", 2, 8},
+		{"no such way to ask", "[engine.mine]\nstdin = \"file\"\n", "engine.mine.stdin", `"prompt" or "none"`, "", 2, 9},
+		{"no such stream", "[engine.mine]\nstream = \"agy\"\n", "engine.mine.stream", `"gemini" or "pi" or "none"`, "", 2, 10},
+		{"confined by nothing said", "[engine.mine]\nconfines = \" \"\n", "engine.mine.confines", "it is empty", "", 2, 12},
+		{"confined at length", "[engine.mine]\nconfines = \"a\\nb\"\n", "engine.mine.confines", "one line", "", 2, 12},
+		{"an executable somewhere", "[engine.gemini]\nbinary = \"bin/agy\"\n", "engine.gemini.binary", "absolute path", "", 2, 10},
+		{"an executable of nothing", "[engine.gemini]\nbinary = \"\"\n", "engine.gemini.binary", "it is empty", "", 2, 10},
+		{"ended on what", "[engine.claude]\nend_on = [\"login\", \"Limit\"]\n", "engine.claude.end_on", `a list of "limit", "throttle", "login", "permission"`, "", 2, 10},
 		{"poll of nothing", "[admission]\npoll = 0\n", "admission.poll", "more than 0", "", 2, 8},
 		{"relative leases_dir", "leases_dir = \"x\"\n", "leases_dir", "absolute", "", 1, 14},
 		{"size", "[runs]\noutput_cap = \"64 MiBs\"\n", "runs.output_cap", "number of bytes", "", 2, 14},
@@ -328,6 +338,45 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 				t.Error("LoadLenient hides the mistake")
 			}
 		})
+	}
+}
+
+// TestOwnEnginesAreReadWhole: what a file says of an engine of the user's own,
+// and what no single key of it shows (E1).
+func TestOwnEnginesAreReadWhole(t *testing.T) {
+	s := newWorld(t).user("[engine.mine]\nnames = [\"mine\"]\nbinary = \"~/bin/mine\"\nargs = [\"run\", \"--model\", \"{model}\"]\nstdin = \"prompt\"\n" +
+		"stream = \"pi\"\nconfines = \"in a box\"\nlight_args = [\"--box\"]\n").
+		extra("[engine.gemini]\nbinary = \"agy\"\nend_on = [\"login\", \"limit\"]\nresult_grace = 3\n").load()
+	user, err := home.UserHome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := EngineConf{
+		Names: []string{"mine"}, Binary: filepath.Join(user, "bin/mine"), Args: []string{"run", "--model", "{model}"}, Stdin: "prompt",
+		Stream: "pi", Confines: "in a box", LightArgs: []string{"--box"},
+	}
+	if got := s.EngineOf["mine"]; !reflect.DeepEqual(got, want) {
+		t.Errorf("engine %+v, want %+v", got, want)
+	}
+	if got := s.EngineOf["gemini"]; got.Binary != "agy" || len(got.EndOn) != 2 || got.ResultGrace != 3*time.Second {
+		t.Errorf("engine %+v", got)
+	}
+	for _, tt := range []struct{ user, extra, key, why string }{
+		{"[engine.mine]\nstdin = \"none\"\nargs = [\"run\"]\n", "", "engine.mine.stdin", "reaches it in no way"},
+		{"[engine.mine]\nstdin = \"prompt\"\nargs = [\"run\"]\n", "[engine.mine]\nstdin = \"none\"\n", "engine.mine.stdin", "reaches it in no way"},
+		{"[engine.mine]\nlight_args = [\"--box\"]\n", "", "engine.mine.light_args", "confines is missing"},
+	} {
+		w := newWorld(t).user(tt.user)
+		file := w.env.UserFile
+		if tt.extra != "" {
+			file = w.extra(tt.extra).env.ExtraFile
+		}
+		if bad := w.bad(); bad.Key != tt.key || bad.File != file || !strings.Contains(bad.Why, tt.why) {
+			t.Errorf("%s%s: %v, want %s: %s", tt.user, tt.extra, bad, tt.key, tt.why)
+		}
+	}
+	for _, fine := range []string{"[engine.mine]\nargs = [\"{prompt}\", '{\"a\": {\"b\": 1}}']\nstdin = \"none\"\n", "[engine.mine]\nargs = [\"{prompt_file}\"]\nstdin = \"none\"\n"} {
+		newWorld(t).user(fine).load()
 	}
 }
 

@@ -235,6 +235,10 @@ func (w *walker) leaf(path []string, at, value span) {
 	if path[0] == "engine" && !w.name(path[:2], at, badEngineName) {
 		return
 	}
+	if why := badEngineKey(path); why != "" {
+		w.mistake(at, name, "", why)
+		return
+	}
 	if len(path) == 3 && path[1] == "shim" {
 		if why := badEngineName(path[2]); why != "" {
 			w.mistake(at, name, raw, why)

@@ -57,9 +57,15 @@ var schema = []*key{
 	k("nesting.interactive", text, oneOf("heavy", "light-count"), func(s *Settings, _ []string, v any) { s.Interactive = v.(string) }),
 	k("engine.*.names", words, nil, engine(func(e *EngineConf, v any) { e.Names = v.([]string) })),
 	k("engine.*.confine", text, oneOf("os", "none"), engine(func(e *EngineConf, v any) { e.Confine = v.(string) })),
-	k("engine.*.end_on", words, nil, engine(func(e *EngineConf, v any) { e.EndOn = v.([]string) })),
+	k("engine.*.end_on", words, eachOf("limit", "throttle", "login", "permission"), engine(func(e *EngineConf, v any) { e.EndOn = v.([]string) })),
 	k("engine.*.min_gap", duration, nil, engine(func(e *EngineConf, v any) { e.MinGap = v.(time.Duration) })),
 	k("engine.*.result_grace", duration, nil, engine(func(e *EngineConf, v any) { e.ResultGrace = v.(time.Duration) })),
+	k("engine.*.binary", text, executable, engine(func(e *EngineConf, v any) { e.Binary = expandHome(v.(string)) })),
+	k("engine.*.args", words, placeholders, engine(func(e *EngineConf, v any) { e.Args = v.([]string) })),
+	k("engine.*.stdin", text, oneOf("prompt", "none"), engine(func(e *EngineConf, v any) { e.Stdin = v.(string) })),
+	k("engine.*.stream", text, oneOf("claude", "codex", "gemini", "pi", "none"), engine(func(e *EngineConf, v any) { e.Stream = v.(string) })),
+	k("engine.*.confines", text, oneLine, engine(func(e *EngineConf, v any) { e.Confines = v.(string) })),
+	k("engine.*.light_args", words, plainWords, engine(func(e *EngineConf, v any) { e.LightArgs = v.([]string) })),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
@@ -174,7 +180,7 @@ func known(path []string) string {
 	names := map[string]bool{}
 	for _, k := range schema {
 		if len(k.path) > len(above) && k.covers(above) == len(above) {
-			if name := k.path[len(above)]; name != "*" && name != "**" {
+			if name := k.path[len(above)]; name != "*" && name != "**" && badEngineKey(append(slices.Clip(above), name)) == "" {
 				names[name] = true
 			}
 		}

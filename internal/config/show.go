@@ -68,6 +68,7 @@ func (s *Settings) showEngine(name string, add func(string, any)) {
 		value any
 	}{
 		{"names", e.Names}, {"confine", e.Confine}, {"end_on", e.EndOn}, {"min_gap", e.MinGap}, {"result_grace", e.ResultGrace},
+		{"binary", e.Binary}, {"args", e.Args}, {"stdin", e.Stdin}, {"stream", e.Stream}, {"confines", e.Confines}, {"light_args", e.LightArgs},
 	} {
 		if key := "engine." + name + "." + f.key; s.from[key] != "" {
 			add(key, f.value)
