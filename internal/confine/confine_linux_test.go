@@ -113,13 +113,6 @@ func material(t *testing.T, dir string) {
 	must(t, os.WriteFile(filepath.Join(dir, "cargo"), []byte("cargo"), 0o600))
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // spread lists what lies below dir, contents included.
 func spread(t *testing.T, dir string) string {
 	t.Helper()
