@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/handsel/handsel/internal/machine"
@@ -28,6 +29,7 @@ type pipes struct {
 	last    atomic.Int64 // time of the last byte, Unix nanoseconds
 	lastRun time.Time    // when pipes were made: the origin of the monotonic clock in last
 	busy    atomic.Int32 // pumps that wait for the caller
+	held    atomic.Int64 // until when the caller last made the child wait, as last
 	started bool
 	rest    sync.WaitGroup // keyboard and payload
 }
@@ -38,7 +40,9 @@ type pump struct {
 	from *os.File
 	to   *os.File  // the caller's; nil = nowhere
 	log  io.Writer // the recorder's; nil = none
-	err  error     // of the log; read after drained
+	err  error     // of the log; read after drained, as the two below
+	over time.Time // when the child closed it; zero = it did not
+	lost error     // why it could not be read to its end
 }
 
 func newPipes(spec Spec, rec Recorder) (p *pipes, err error) {
@@ -159,7 +163,11 @@ func (p *pipes) run(m *pump) {
 			return
 		}
 		if err != nil {
-			return // end of file; EIO of a pseudo-terminal says the same
+			m.over = time.Now()
+			if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO) { // EIO is the end of file of a pseudo-terminal
+				m.lost = err
+			}
+			return
 		}
 	}
 }
@@ -191,7 +199,11 @@ func (p *pipes) take(m *pump, data []byte) {
 		return
 	}
 	p.busy.Add(1)
+	begun := time.Now()
 	err := p.stop.write(m.to, data)
+	if time.Since(begun) > atOnce {
+		p.held.Store(p.clock())
+	}
 	p.busy.Add(-1)
 	p.touch()
 	if err != nil {
@@ -202,16 +214,26 @@ func (p *pipes) take(m *pump, data []byte) {
 	}
 }
 
-func (p *pipes) touch() { p.last.Store(int64(time.Since(p.lastRun)) + 1) }
+// atOnce is how long a write takes at most whose reader makes nobody wait.
+const atOnce = 10 * time.Millisecond
 
-// lastActivity is when the last byte came; zero before the first.
-func (p *pipes) lastActivity() time.Time {
-	n := p.last.Load()
+func (p *pipes) touch() { p.last.Store(p.clock()) }
+
+// clock is the time since lastRun, and never 0.
+func (p *pipes) clock() int64 { return int64(time.Since(p.lastRun)) + 1 }
+
+func (p *pipes) moment(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}
 	}
 	return p.lastRun.Add(time.Duration(n))
 }
+
+// lastActivity is when the last byte came; zero before the first.
+func (p *pipes) lastActivity() time.Time { return p.moment(p.last.Load()) }
+
+// lastHeldUp is until when the caller last made the child wait; zero = never.
+func (p *pipes) lastHeldUp() time.Time { return p.moment(p.held.Load()) }
 
 func (p *pipes) delivering() bool { return p.busy.Load() > 0 }
 
@@ -232,8 +254,13 @@ func (p *pipes) childEnded() {
 // abort stops the waiting for the caller.
 func (p *pipes) abort() { p.stop.set() }
 
-// tell puts into the outcome what the pumps have seen.
-func (p *pipes) tell(o *Outcome) {
+// livedOn is how long a child must go on after it has closed its stdout to be
+// said to have done so: the end of a process closes it, too.
+const livedOn = time.Second
+
+// tell puts into the outcome what the pumps have seen. The child ended when gone
+// says.
+func (p *pipes) tell(o *Outcome, gone time.Time) {
 	if o.OutputErr == nil {
 		select {
 		case o.OutputErr = <-p.broken:
@@ -246,6 +273,12 @@ func (p *pipes) tell(o *Outcome) {
 	for _, m := range p.pumps {
 		if m.err != nil {
 			o.Warnings = append(o.Warnings, m.err)
+		}
+		if m.name != "stdout" {
+			continue
+		}
+		if o.OutputLost = m.lost; !m.over.IsZero() && gone.Sub(m.over) > livedOn {
+			o.StdoutClosed = machine.Now().Add(-time.Since(m.over))
 		}
 	}
 }

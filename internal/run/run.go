@@ -42,7 +42,12 @@ type Spec struct {
 	Payload []byte // what the child reads on stdin before end of file; implies pipes when not nil
 
 	Timeout time.Duration // in total, waiting for admission included; 0 = none
-	Idle    time.Duration // without a byte of output, from admission on; implies pipes; 0 = none
+	Idle    time.Duration // without progress (Deps.Stream) or, where nobody reads a stream, without a byte of output; from admission on; implies pipes; 0 = none
+
+	// ResultGrace is how long the agent may stay after it has given its result; then
+	// its tree is ended, and it counts as exited with 0 (E12). It needs Deps.Stream.
+	// 0 = as long as it likes.
+	ResultGrace time.Duration
 
 	LeaveDaemons bool  // keep descendants that made their own session
 	KeepFDs      []int // descriptors passed on under their own numbers
@@ -90,11 +95,23 @@ type Recorder interface {
 	Output(name string) io.Writer
 }
 
+// Stream is asked how the agent gets on, where somebody reads what it prints as
+// events. It may be asked at any time, and answers at once.
+type Stream interface {
+	// Progress is when the agent last got on; zero = not yet.
+	Progress() time.Time
+	// Result is closed once the agent has given its result.
+	Result() <-chan struct{}
+	// Settled is since when nothing has happened after the result.
+	Settled() time.Time
+}
+
 // Deps are what a run needs of other rooms. Any of them may be nil.
 type Deps struct {
 	Nested   func() error // the refusal of a nested start (S26)
 	Admit    func(context.Context) (Lease, error)
 	Recorder Recorder
+	Stream   Stream                         // reads what the Recorder is given; implies pipes
 	PassOver func(pid int, id proc.ID) bool // recorded holders among the descendants (S21a)
 }
 
@@ -127,13 +144,20 @@ type Outcome struct {
 	Path                             string  // the file that was executed
 	Queued, Admitted, Started, Ended time.Time
 	LastOutput                       time.Time // zero without pipes in between, and before the first byte
+	StdoutClosed                     time.Time // when the agent closed its stdout and lived on for more than a second (C103); zero = it did not
+
+	// AfterResult tells that the agent stayed after its result and was ended for it
+	// (E12, C047). Outcome is Exited and ExitCode 0 then, whatever it died of.
+	AfterResult bool
 
 	Survivors []proc.Survivor // what withstood the end
 	Kept      []proc.Survivor // what was left on purpose
 	SlotsKept bool            // the slots stay held: the end could not be proven
 
-	OutputErr error   // writing to the caller's stdout or stderr failed, which ended the run
-	Warnings  []error // what else went wrong without ending it
+	OutputErr  error    // writing to the caller's stdout or stderr failed, which ended the run
+	OutputLost error    // why the agent's stdout could not be read to its end; nil = it was, as far as pipes were in between
+	Warnings   []error  // what else went wrong without ending it
+	Notes      []string // what is worth knowing and is no failure of ours
 }
 
 // Raise is the signal the caller raises once everything is cleaned up, so that
@@ -205,6 +229,7 @@ type run struct {
 	term    *proc.Terminal // handed over; nil = not
 	pipes   *pipes         // nil = nothing in between
 	why     *why           // what ended the run before the child did; nil = nothing
+	gone    time.Time      // when the child was seen to have ended
 	asked   int            // how often we were asked to end
 	undoing bool           // the end is no part of the run: it is refused after the fact
 	report  proc.Report
@@ -219,6 +244,7 @@ type why struct {
 	signal syscall.Signal
 	limit  string
 	err    error
+	result bool // it is over by its result; only the process was still there
 }
 
 func begin(spec Spec, deps Deps) *run {
@@ -266,7 +292,7 @@ func (r *run) ready() error {
 }
 
 func (r *run) piped() bool {
-	return r.spec.Record || r.spec.Idle > 0 || r.spec.Payload != nil
+	return r.spec.Record || r.spec.Idle > 0 || r.spec.Payload != nil || r.deps.Stream != nil
 }
 
 // admitted is what Admit returned.
@@ -499,6 +525,7 @@ func (r *run) endTree() {
 		case <-exited:
 			// Keys are ours again as soon as the child is gone, not after its rest.
 			exited = nil
+			r.gone = time.Now()
 			r.takeTerminal()
 		case sig := <-r.spec.Signals:
 			if r.endsRun(sig) {
@@ -573,12 +600,16 @@ func (r *run) finish(err error) (*Outcome, error) {
 	o.Ended = machine.Now()
 	o.Survivors, o.Kept = r.report.Survivors, r.report.Kept
 	if r.pipes != nil {
-		r.pipes.tell(o)
+		r.pipes.tell(o, r.gone)
 	}
 	switch {
 	case r.why != nil:
 		o.Outcome, o.By, o.Limit = r.why.word, r.why.signal, r.why.limit
 		err = errors.Join(err, r.why.err)
+		if r.why.result {
+			o.AfterResult, o.ExitCode, o.Signal = true, 0, 0
+			o.Notes = append(o.Notes, "it was still there "+r.spec.ResultGrace.String()+" after its result and had to be ended")
+		}
 	case r.child != nil && (!r.child.Ended() || r.child.Status().Lost):
 		o.Outcome = Lost
 	case o.Signal != 0:

@@ -20,6 +20,8 @@ func (r *run) stream(ctx context.Context) {
 	}
 	idle := r.newIdle()
 	defer idle.stop()
+	stay := r.newStay()
+	defer stay.stop()
 	hangup := r.watchTerminal()
 	continued := r.watchContinue()
 	suspended := r.watchSuspend()
@@ -35,8 +37,15 @@ func (r *run) stream(ctx context.Context) {
 		case <-r.timeUp():
 			r.why = &why{word: TimedOut, limit: LimitTotal}
 		case <-idle.C():
-			if idle.over() {
+			// With the result there it is the grace that counts.
+			if !stay.counting() && idle.over() {
 				r.why = &why{word: TimedOut, limit: LimitIdle}
+			}
+		case <-stay.result:
+			stay.count()
+		case <-stay.C():
+			if stay.over() {
+				r.overstayed()
 			}
 		case err := <-broken:
 			r.outputBroke(err)
@@ -72,16 +81,20 @@ func (r *run) newIdle() *idle {
 		return &idle{}
 	}
 	left := r.spec.Idle - time.Since(r.out.Admitted)
-	return &idle{limit: r.spec.Idle, pipes: r.pipes, timer: time.NewTimer(max(left, time.Millisecond)), since: r.out.Admitted}
+	return &idle{
+		limit: r.spec.Idle, pipes: r.pipes, stream: r.deps.Stream, timer: time.NewTimer(max(left, time.Millisecond)), since: r.out.Admitted,
+	}
 }
 
-// idle is the limit on silence. Time in which the caller does not take what
+// idle is the limit on silence: on time without progress, where a stream is read,
+// and else on time without a byte. Time in which the caller does not take what
 // the child has written is not the child's silence.
 type idle struct {
-	limit time.Duration
-	since time.Time // admission
-	pipes *pipes
-	timer *time.Timer
+	limit  time.Duration
+	since  time.Time // admission
+	pipes  *pipes
+	stream Stream // nil = none
+	timer  *time.Timer
 }
 
 func (i *idle) C() <-chan time.Time {
@@ -93,11 +106,7 @@ func (i *idle) C() <-chan time.Time {
 
 // over judges when the timer fires, and sets it again if it is not over.
 func (i *idle) over() bool {
-	last := i.pipes.lastActivity()
-	if last.IsZero() {
-		last = i.since
-	}
-	quiet := time.Since(last)
+	quiet := time.Since(i.last())
 	if i.pipes.delivering() {
 		quiet = 0
 	}
@@ -108,9 +117,86 @@ func (i *idle) over() bool {
 	return false
 }
 
+// last is when the silence began.
+func (i *idle) last() time.Time {
+	last := i.pipes.lastActivity()
+	if i.stream != nil {
+		last = later(i.stream.Progress(), i.pipes.lastHeldUp())
+	}
+	if last.IsZero() {
+		return i.since
+	}
+	return last
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 func (i *idle) stop() {
 	if i.timer != nil {
 		i.timer.Stop()
+	}
+}
+
+// newStay arms the grace after the result; without one nothing is waited for.
+func (r *run) newStay() *stay {
+	if r.spec.ResultGrace <= 0 || r.deps.Stream == nil {
+		return &stay{}
+	}
+	return &stay{grace: r.spec.ResultGrace, stream: r.deps.Stream, result: r.deps.Stream.Result()}
+}
+
+// stay is the limit on a process that stays after its result. An agent that still
+// has something to tell, such as one that begins another turn because a task of
+// its own is done, is not staying: the grace counts from the last event.
+type stay struct {
+	grace  time.Duration
+	stream Stream
+	result <-chan struct{} // nil: not waited for, or there
+	timer  *time.Timer     // once the result is there
+}
+
+func (s *stay) counting() bool { return s.timer != nil }
+
+func (s *stay) count() {
+	s.result = nil
+	s.timer = time.NewTimer(s.grace)
+}
+
+func (s *stay) C() <-chan time.Time {
+	if s.timer == nil {
+		return nil
+	}
+	return s.timer.C
+}
+
+// over judges when the timer fires, and sets it again if it is not over.
+func (s *stay) over() bool {
+	left := s.grace - time.Since(s.stream.Settled())
+	if left <= 0 {
+		return true
+	}
+	s.timer.Reset(left)
+	return false
+}
+
+func (s *stay) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// overstayed ends a run that is over but for its process. One that has ended in
+// the same moment ended by itself.
+func (r *run) overstayed() {
+	select {
+	case <-r.child.Exited():
+	default:
+		r.why = &why{word: Exited, result: true}
 	}
 }
 
@@ -191,7 +277,7 @@ func (r *run) flush(ctx context.Context) {
 		return
 	}
 	var limit <-chan time.Time
-	if r.why != nil || r.undoing {
+	if r.why != nil && !r.why.result || r.undoing {
 		t := time.NewTimer(flushLimit)
 		defer t.Stop()
 		limit = t.C
