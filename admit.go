@@ -271,3 +271,15 @@ func (f *inForce) known() engine.Known {
 	}
 	return known
 }
+
+// engines are their names, in order.
+func (f *inForce) engines() []string {
+	all := engine.Names()
+	for name := range f.EngineOf {
+		if _, builtin := engine.Canonical(name); !builtin {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

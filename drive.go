@@ -38,6 +38,9 @@ var ErrAbandoned error = coded{"abandoned", "its driver gave it up before it sta
 // never nil. The error is nil whenever the agent ran, however it ended.
 func (c *Claimed) Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	j := c.job(o)
+	if err := j.begins(); err != nil { // the configuration may be another than when it was enqueued
+		return c.end(j, nil, err)
+	}
 	secrets, early, err := c.settings.secrets(ctx, j.engine, o.Signals)
 	if err != nil {
 		return c.end(j, early, err)
@@ -71,7 +74,7 @@ func (c *Claimed) job(o RunOptions) *job {
 		home: c.home, argv: argv, id: c.row.ID, engine: p.Engine, settings: c.settings,
 		hold: c.hold, given: c.lease, queued: c.row.QueueStart.Time, ending: c.tell,
 		o: Options{
-			Engine: p.Engine, Workload: p.Workload, Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
+			Engine: p.Engine, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
 			Timeout: seconds(p.TimeoutS), Idle: seconds(p.IdleS), Dir: c.dir(), Env: c.env(), Stdout: o.Stdout, Stderr: o.Stderr,
 			Record: true, LeaveDaemons: p.LeaveDaemons, Author: c.row.Author, Labels: c.row.Labels,
 			Subreaper: o.Subreaper, Signals: o.Signals, OnNote: o.OnNote, grace: o.grace,
@@ -79,6 +82,12 @@ func (c *Claimed) job(o RunOptions) *job {
 	}
 	if c.payload.HasStdin {
 		j.payload = append([]byte{}, c.payload.Stdin...) // empty is not none
+	}
+	for _, f := range c.payload.Files {
+		if j.files == nil {
+			j.files = map[string][]byte{}
+		}
+		j.files[string(f.Path)] = f.Data
 	}
 	return j
 }

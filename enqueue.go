@@ -1,6 +1,7 @@
 package handsel
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -33,6 +34,7 @@ import (
 type EnqueueOptions struct {
 	Engine   string   // declared engine; empty: recognised from the command
 	Workload string   // Heavy (the default) or Light
+	Confine  string   // as in Options
 	Pools    []string // named pools besides those of an agent
 	Profile  string   // a profile named a seat may start agents itself (S24)
 	Priority int
@@ -156,11 +158,21 @@ const (
 // *NoDispatcher and *SilentDispatcher, *WrongMode, *Inside, *Declined with the
 // dispatcher's reason. It may be called by many goroutines and many times.
 func (h *Home) Enqueue(ctx context.Context, name string, argv []string, o EnqueueOptions) (*Enqueued, error) {
+	return h.enqueue(ctx, name, &job{home: h, argv: argv}, o)
+}
+
+// EnqueueAgent is Enqueue for a question to an agent: the command line is built
+// now, from the engine or the profile that o names, and kept (E2).
+func (h *Home) EnqueueAgent(ctx context.Context, name string, q Question, o EnqueueOptions) (*Enqueued, error) {
+	return h.enqueue(ctx, name, &job{home: h, asked: &q}, o)
+}
+
+func (h *Home) enqueue(ctx context.Context, name string, j *job, o EnqueueOptions) (*Enqueued, error) {
 	if err := outside(); err != nil { // before anything else is looked at (S26)
 		return nil, err
 	}
 	r := &request{home: h, o: o, began: time.Now()}
-	if err := r.resolve(name, argv); err != nil {
+	if err := r.resolve(name, j); err != nil {
 		return nil, err
 	}
 	if err := r.take(ctx); err != nil {
@@ -204,6 +216,7 @@ type request struct {
 	began   time.Time
 	row     attempt.Row
 	payload attempt.Payload
+	files   []attempt.File // that go with the command
 	dropped []string
 
 	hold   *lane.Hold // the lane, once it is ours
@@ -214,18 +227,24 @@ type request struct {
 
 // resolve decides everything that is refused before the lane is taken, and
 // writes it into row and payload.
-func (r *request) resolve(name string, argv []string) error {
+func (r *request) resolve(name string, j *job) error {
 	if bad, ok := errors.AsType[*BadLane](home.ValidLane(name)); ok {
 		return bad
 	}
-	if len(argv) == 0 {
+	if len(j.argv) == 0 && j.asked == nil {
 		return errors.New("enqueue: a command is needed")
 	}
-	j := &job{home: r.home, argv: argv, o: Options{
-		Engine: r.o.Engine, Workload: r.o.Workload, Pools: r.o.Pools, Profile: r.o.Profile, OnNote: r.o.OnNote,
-	}}
+	j.o = Options{
+		Engine: r.o.Engine, Workload: r.o.Workload, Confine: r.o.Confine, Pools: r.o.Pools, Profile: r.o.Profile, Timeout: r.o.Timeout, Idle: r.o.Idle,
+		Dir: r.o.Dir, OnNote: r.o.OnNote,
+	}
+	j.id = record.NewID()
 	if err := j.resolve(); err != nil {
 		return err
+	}
+	r.o.Pools, r.o.Timeout, r.o.Idle = j.o.Pools, j.o.Timeout, j.o.Idle // a profile may have set them
+	if j.asked != nil {
+		r.o.Stdin = bytes.NewReader(j.payload)
 	}
 	if err := j.settings.CheckPools(r.o.Pools); err != nil {
 		return err
@@ -237,7 +256,10 @@ func (r *request) resolve(name string, argv []string) error {
 		return err
 	}
 	r.describe(name, j)
-	if err := r.fill(j.settings.Settings, argv); err != nil {
+	for path, data := range j.files {
+		r.files = append(r.files, attempt.File{Path: []byte(path), Data: data})
+	}
+	if err := r.fill(j.settings.Settings, j.argv); err != nil {
 		return err
 	}
 	var err error
@@ -251,13 +273,13 @@ func (r *request) resolve(name string, argv []string) error {
 func (r *request) describe(name string, j *job) {
 	now, boot := machine.Now(), machine.SinceBoot()
 	r.row = attempt.Row{
-		V: attempt.Version, Lane: name, ID: record.NewID(),
+		V: attempt.Version, Lane: name, ID: j.id,
 		QueueStart: attempt.At(now), BootStartNS: int64(boot), BootID: machine.BootID(), EpochMS: now.UnixMilli() - boot.Milliseconds(),
 		Priority: r.o.Priority, State: attempt.Queued, StateSince: attempt.At(now),
 		Author: r.o.Author, Labels: r.o.Labels, RetryLost: r.o.RetryLost, Driver: r.o.Driver,
 		Argv0: shown(filepath.Base(j.argv[0]), attempt.MaxArgv0), Argc: len(j.argv), Command: record.Digest(j.argv),
 		Placement: attempt.Placement{
-			Engine: j.engine, Workload: j.o.Workload, Profile: r.o.Profile, Confinement: "none", Pools: r.o.Pools, Caps: capVariables(j.settings.Settings),
+			Engine: j.engine, Workload: j.o.Workload, Profile: r.o.Profile, Confinement: j.begin.confine, Pools: r.o.Pools, Caps: capVariables(j.settings.Settings),
 			TimeoutS: record.Seconds(r.o.Timeout), IdleS: record.Seconds(r.o.Idle), LeaveDaemons: r.o.LeaveDaemons,
 		},
 	}
@@ -283,7 +305,7 @@ func (r *request) fill(s *config.Settings, argv []string) error {
 	kept, dropped := attempt.Keep(env, s.EnvAllow)
 	r.dropped = dropped
 	r.row.Placement.Cwd = shown(dir, attempt.MaxText)
-	r.payload = attempt.Payload{Argv: attempt.Bytes(argv), Env: attempt.Bytes(kept), Cwd: []byte(dir)}
+	r.payload = attempt.Payload{Argv: attempt.Bytes(argv), Env: attempt.Bytes(kept), Cwd: []byte(dir), Files: r.files}
 	if r.o.Stdin == nil {
 		return nil
 	}

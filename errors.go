@@ -63,9 +63,15 @@ func (e *BadOption) Error() string { return fmt.Sprintf("--%s %q: %s", e.Option,
 
 // Unconfined refuses a light start of a command that nothing confines: light
 // buys its room by confinement (E6a).
-type Unconfined struct{ Argv0 string }
+type Unconfined struct {
+	Argv0  string
+	Engine string // one that has nothing to confine itself with; empty: another command
+}
 
 func (e *Unconfined) Error() string {
+	if e.Engine != "" {
+		return fmt.Sprintf("--workload light: %s has nothing to confine itself with; run it as heavy, or let the kernel confine it: --confine os (code unconfined)", e.Engine)
+	}
 	return fmt.Sprintf("--workload light: nothing confines %q; run it as heavy (code unconfined)", e.Argv0)
 }
 

@@ -26,16 +26,24 @@ func (e *NoOutput) Reason() *Reason {
 	return &Reason{Class: "config", Code: "no_output", Message: e.Error()}
 }
 
-// outputs are the streams that are captured.
-var outputs = []string{"stdout", "stderr"}
+// outputs are what is captured of a run. That there are events is known as soon
+// as there is an output.
+var outputs = []string{eventsFile, "stdout", "stderr"}
 
-// Logs copies what is kept of a run's output, the standard output to out and the
-// standard error to errs; a nil one is left out. With follow it goes on as the
+// LogTo says where Logs copies to; nil: nowhere.
+type LogTo struct {
+	Stdout, Stderr io.Writer
+	// Events gets the events of a run whose output was read, one JSON object on
+	// each line, and then Stdout gets nothing: they say the same.
+	Events io.Writer
+}
+
+// Logs copies what is kept of a run's output. With follow it goes on as the
 // output grows, and returns when the run has ended. *NoOutput when nothing was
 // kept. It changes nothing.
-func (h *Home) Logs(ctx context.Context, k KnownRun, out, errs io.Writer, follow bool) error {
+func (h *Home) Logs(ctx context.Context, k KnownRun, log LogTo, follow bool) error {
 	to := map[string]io.Writer{}
-	for i, w := range []io.Writer{out, errs} {
+	for i, w := range []io.Writer{log.Events, log.Stdout, log.Stderr} {
 		if w != nil {
 			to[outputs[i]] = w
 		}
@@ -45,7 +53,7 @@ func (h *Home) Logs(ctx context.Context, k KnownRun, out, errs io.Writer, follow
 	}
 	kept := false
 	for _, name := range outputs {
-		if to[name] == nil {
+		if to[name] == nil || name == "stdout" && kept {
 			continue
 		}
 		from, err := record.OpenOutput(h.dir, k.ID, name)
@@ -126,7 +134,7 @@ func (f *follower) close() {
 // copy tells what came since.
 func (f *follower) copy() error {
 	for _, name := range outputs {
-		if f.to[name] == nil {
+		if f.to[name] == nil || name == "stdout" && f.tails[eventsFile] != nil {
 			continue
 		}
 		if f.tails[name] == nil {
@@ -156,7 +164,7 @@ func (f *follower) finish() error {
 	}
 	seen := map[string]int64{}
 	if o := f.run.Output; o != nil {
-		seen["stdout"], seen["stderr"] = o.StdoutBytes, o.StderrBytes
+		seen["stdout"], seen["stderr"], seen[eventsFile] = o.StdoutBytes, o.StderrBytes, o.EventsBytes
 	}
 	for name, t := range f.tails {
 		if err := t.Finish(f.to[name], seen[name]); err != nil {

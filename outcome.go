@@ -47,6 +47,12 @@ type outcomeJSON struct {
 	Lane      string            `json:"lane,omitempty"`
 	ChildPid  int               `json:"child_pid,omitempty"`
 	WaitedS   float64           `json:"waited_s"`
+	Result    string            `json:"result,omitempty"`
+	Kind      string            `json:"kind,omitempty"`
+	Message   string            `json:"message,omitempty"`
+	Until     record.Time       `json:"until,omitzero"`
+	Session   string            `json:"session_id,omitempty"`
+	Usage     *Usage            `json:"usage,omitempty"`
 	Reason    *Reason           `json:"reason,omitempty"`
 	Survivors []record.Survivor `json:"survivors,omitempty"`
 }
@@ -58,6 +64,7 @@ func describe(out *Outcome, err error) outcomeJSON {
 	o := outcomeJSON{
 		V: 1, Run: out.Run, Outcome: out.Outcome.Outcome, Signal: int(out.Signal), EndedBy: int(out.By), Limit: out.Limit,
 		Engine: out.Engine, Workload: out.Workload, Lane: out.Lane, ChildPid: out.Child.Pid, WaitedS: out.Waited.Seconds(), Reason: ReasonOf(err),
+		Result: out.Result, Kind: out.Kind, Message: out.Message, Until: at(out.Until), Session: out.Session, Usage: out.Usage,
 	}
 	if out.Child.Pid != 0 && out.Signal == 0 {
 		o.ExitCode = &out.ExitCode
@@ -110,6 +117,8 @@ func otherCode(err error) string {
 		return "network_fs"
 	case errors.As(err, new(*Unconfined)):
 		return "unconfined"
+	case errors.As(err, new(*Unconfinable)), errors.As(err, new(*CannotConfine)), errors.As(err, new(*Boundless)):
+		return "cannot_confine"
 	case errors.As(err, new(*Unusable)):
 		return "home_unusable"
 	case errors.As(err, new(*LaneMismatch)):
@@ -128,7 +137,7 @@ func otherClass(err error) string {
 		return "resource"
 	}
 	for _, mend := range []any{
-		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
+		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*Unconfinable), new(*CannotConfine), new(*Boundless), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
 		new(*BadLane), new(*LaneMismatch), new(*NewerLane), new(*NotFound), new(*Ambiguous), new(*GateOrder), new(*GatedEngine),
 	} {
 		if errors.As(err, mend) {

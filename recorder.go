@@ -1,33 +1,53 @@
 package handsel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/run"
+	"github.com/handsel/handsel/internal/stream"
 )
 
 // recorder keeps a direct run's record: run.json when the agent runs and when
 // it has ended, and its output if that was asked for. A record that cannot be
 // written never stops a run: it is a warning in the outcome (E13).
 type recorder struct {
-	j       *job
-	run     *record.Run
-	writer  *record.Writer
-	now     *run.Running // once the agent runs
-	outputs map[string]*record.Capture
-	failed  error // why there is no record; told once
+	j           *job
+	now         *run.Running // once the agent runs
+	outputs     map[string]*record.Capture
+	reading     *reading // nil: nobody reads what the agent prints
+	eventsBytes int64
+	failed      error // why there is no record; told once
+
+	// mu guards the record against those who read the agent's output.
+	mu     sync.Mutex
+	run    *record.Run
+	writer *record.Writer
 }
 
 func newRecorder(j *job) *recorder {
-	return &recorder{j: j, outputs: map[string]*record.Capture{}}
+	r := &recorder{j: j, outputs: map[string]*record.Capture{}}
+	if j.decoder != nil {
+		r.reading = newReading(r, j.decoder)
+	}
+	return r
+}
+
+// stream is what the run is asked by; nil when nobody reads the output.
+func (r *recorder) stream() run.Stream {
+	if r.reading == nil {
+		return nil
+	}
+	return r.reading.reader
 }
 
 // open makes the run's directory with what is known so far.
@@ -53,7 +73,7 @@ func (r *recorder) describe() *record.Run {
 	me := proc.Self()
 	rec := &record.Run{
 		ID: j.id, Verb: j.verb(), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv), Cwd: j.cwd(),
-		Engine: j.engine, Workload: j.class(), Confinement: "none", UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
+		Engine: j.engine, Workload: j.class(), Confinement: cmp.Or(j.begin.confine, confinedByNothing), Profile: j.o.Profile, UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: me.Boot,
 	}
 	for i, st := range proc.Lineage() {
@@ -79,8 +99,11 @@ func (r *recorder) describe() *record.Run {
 }
 
 func (j *job) verb() string {
-	if j.gate {
+	switch {
+	case j.gate:
 		return "gate"
+	case j.asked != nil:
+		return "agent"
 	}
 	return "run"
 }
@@ -97,18 +120,63 @@ func (j *job) cwd() string {
 	return abs
 }
 
-// Output says where one of the agent's outputs is kept.
+// Output says where one of the agent's outputs goes: where it is kept, and to
+// whoever reads it.
 func (r *recorder) Output(name string) io.Writer {
-	if !r.j.o.Record || r.open(record.Starting) != nil {
+	if !r.j.o.Record {
 		return nil
 	}
-	c, err := r.writer.Capture(name, r.j.settings.OutputCap)
-	if err != nil {
-		r.failed = fmt.Errorf("the output is not kept: %w", err)
+	_ = r.open(record.Starting) // why it failed is told at the end
+	var to tee
+	if r.reading != nil { // first: whoever finds an output knows whether there are events
+		if err := r.reading.keep(); err != nil && r.failed == nil {
+			r.failed = fmt.Errorf("the events are not kept: %w", err)
+		}
+		to = append(to, r.reading.output(name))
+	}
+	if r.failed == nil {
+		c, err := r.writer.Capture(name, r.j.settings.OutputCap)
+		if err == nil {
+			r.outputs[name] = c
+			to = append(to, &firstOutput{r: r, to: c})
+		} else {
+			r.failed = fmt.Errorf("the output is not kept: %w", err)
+		}
+	}
+	if len(to) == 0 {
 		return nil
 	}
-	r.outputs[name] = c
-	return c
+	return to
+}
+
+// firstOutput notes when the first byte came, and passes all on.
+type firstOutput struct {
+	r    *recorder
+	to   io.Writer
+	once sync.Once
+}
+
+func (f *firstOutput) Write(p []byte) (int, error) {
+	f.once.Do(func() {
+		f.r.mu.Lock()
+		defer f.r.mu.Unlock()
+		if f.r.run.FirstAt.IsZero() {
+			f.r.run.FirstAt = record.At(machine.Now())
+		}
+	})
+	return f.to.Write(p)
+}
+
+// update changes the record while the agent runs. That it cannot be written is
+// told at the end, when it is tried again.
+func (r *recorder) update(change func(*record.Run)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.writer == nil || r.run.State == record.Ended {
+		return
+	}
+	change(r.run)
+	_ = r.writer.Save(r.run)
 }
 
 // Running records that the agent runs.
@@ -117,6 +185,8 @@ func (r *recorder) Running(now run.Running) error {
 	if r.writer == nil {
 		return r.open(record.Running)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.started(r.run)
 	return r.writer.Save(r.run)
 }
@@ -150,6 +220,8 @@ func (r *recorder) ended(out *Outcome, err error) []error {
 		return []error{err}
 	}
 	kept := r.close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.fill(out, err)
 	return append(kept, asWarnings(errors.Join(r.writer.Save(r.run), r.writer.Close()))...)
 }
@@ -159,7 +231,7 @@ func (r *recorder) close() (warnings []error) {
 	if len(r.outputs) == 0 {
 		return nil
 	}
-	r.run.Output = &record.Output{}
+	r.run.Output = &record.Output{EventsBytes: r.eventsBytes}
 	for name, c := range r.outputs {
 		k := c.Close()
 		if name == "stdout" {
@@ -170,10 +242,47 @@ func (r *recorder) close() (warnings []error) {
 		r.run.Output.TruncatedBytes += k.Truncated
 		if k.Err != nil {
 			warnings = append(warnings, fmt.Errorf("%s is only kept in part: %w", name, k.Err))
-			r.run.Notes = append(r.run.Notes, name+" is only kept in part: "+k.Err.Error())
 		}
 	}
+	for _, w := range warnings {
+		r.run.Notes = append(r.run.Notes, w.Error())
+	}
 	return warnings
+}
+
+// settle ends the reading and puts into the outcome what the stream and the
+// process said together (E11).
+func (r *recorder) settle(out *Outcome) {
+	if r.reading == nil {
+		return
+	}
+	sum, kept := r.reading.close()
+	end := sum.End(r.exit(out))
+	if out.Result = record.Failed; end.Succeeded {
+		out.Result = record.Succeeded
+	}
+	out.Kind, out.Message, out.Until = string(end.Kind), end.Message, end.Until
+	out.Session, out.Model, out.Version, out.Usage = sum.Session, sum.Model, sum.Version, sum.Usage
+	if sum.Result != nil && !sum.Result.Failed {
+		out.Answer, out.AnswerCut = sum.Result.Text, sum.Result.Cut
+	}
+	if r.eventsBytes = kept.Seen; kept.Err != nil {
+		out.Warnings = append(out.Warnings, fmt.Errorf("the events are only kept in part: %w", kept.Err))
+	}
+}
+
+// exit is how the process ended, for the stream to be judged by.
+func (r *recorder) exit(out *Outcome) stream.Exit {
+	x := stream.Exit{Started: out.Child.Pid != 0, Code: out.ExitCode, Signal: int(out.Signal), Lost: out.OutputLost != nil || !out.StdoutClosed.IsZero()}
+	switch {
+	case out.Limit == run.LimitIdle:
+		x.Idle = r.j.o.Idle
+	case out.Limit != "":
+		x.Stopped = "ended by its " + out.Limit + " limit"
+	case out.Outcome.Outcome != record.Exited && out.Outcome.Outcome != record.Signaled:
+		x.Stopped = out.Outcome.Outcome
+	}
+	return x
 }
 
 // fill puts the outcome into the record.
@@ -192,9 +301,12 @@ func (r *recorder) fill(out *Outcome, err error) {
 		rec.RanS = record.Seconds(out.Ended.Sub(out.Started))
 	}
 	rec.Reason = r.reason(out, err)
+	rec.Result, rec.Kind, rec.Message, rec.Until = out.Result, out.Kind, shown(out.Message, record.MaxMessage), at(out.Until)
+	rec.Session, rec.Model, rec.EngineVersion, rec.Usage, rec.Trouble = out.Session, shown(out.Model, record.MaxMessage), shown(out.Version, record.MaxMessage), out.Usage, nil
 	for _, s := range append(out.Survivors, out.Kept...) {
 		rec.Survivors = append(rec.Survivors, record.Survivor{Pid: s.Pid, Comm: s.Comm, Why: s.Why})
 	}
+	rec.Notes = append(rec.Notes, out.Notes...)
 	for _, w := range out.Warnings {
 		rec.Notes = append(rec.Notes, w.Error())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/run"
 	"github.com/handsel/handsel/internal/runs"
+	"github.com/handsel/handsel/internal/stream"
 )
 
 // Options say how Run and Gate start a command. The zero value runs a heavy
@@ -26,6 +27,7 @@ import (
 type Options struct {
 	Engine   string   // declared engine; empty: recognised from the command
 	Workload string   // Heavy (the default) or Light
+	Confine  string   // ConfineOS: by the kernel, with all it starts (E6); ConfineNone: not; empty: as configured for its engine
 	Pools    []string // named pools besides those of an agent
 	Profile  string   // a profile named a seat may start agents itself (S24)
 	Lane     string   // owned for the run, which waits for it as it waits for a slot (L2); empty: none
@@ -65,6 +67,10 @@ type Options struct {
 	// OnNote is told what the caller should know and need not act on.
 	OnNote func(string)
 
+	// OnEvent is told what the agent does and says, as far as its output is read
+	// (E10), by whoever reads it: until it returns, no more is read.
+	OnEvent func(Event)
+
 	grace time.Duration
 }
 
@@ -77,6 +83,19 @@ type Outcome struct {
 	Pools    []string
 	Lane     string
 	Waited   time.Duration // for the lane and for admission
+
+	// What the engine's stream and the process said together (E11). Result is
+	// empty when nobody read the stream.
+	Result    string // "succeeded" or "failed"
+	Kind      string // why it failed
+	Message   string // what the engine said of that
+	Until     time.Time
+	Answer    string // what the agent said at the end
+	AnswerCut int64  // how many bytes of it are missing
+	Session   string // the engine's id of the conversation
+	Model     string
+	Version   string // of the engine
+	Usage     *Usage
 }
 
 // Run starts an agent when it is admitted, supervises it, ends all of its tree,
@@ -105,6 +124,11 @@ type job struct {
 	argv     []string
 	o        Options
 	gate     bool
+	asked    *Question         // what the command line was built from; nil = the command was given
+	files    map[string][]byte // what goes with the command, by its absolute path
+	begin    beginning         // how it is started
+	jail     *jail             // what it has of its own while the kernel confines it; nil = it does not
+	decoder  stream.Decoder    // reads what the engine prints; nil = it has no stream
 	id       string
 	engine   string
 	settings *inForce
@@ -115,7 +139,8 @@ type job struct {
 	queued  time.Time             // when an attempt was asked for; zero = when the run began
 	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
-	laneWait time.Duration // how long the lane took
+	giveUp   context.CancelCauseFunc // ends the run
+	laneWait time.Duration           // how long the lane took
 	lease    *Lease
 	rec      *recorder
 }
@@ -141,8 +166,16 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	if j.rec == nil { // a detached run is on record already
 		j.rec = newRecorder(j)
 	}
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver()})
+	ctx, j.giveUp = context.WithCancelCause(ctx)
+	defer j.giveUp(nil)
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream()})
+	if errors.Is(context.Cause(ctx), errEndedOn) {
+		err = nil // its kind says why
+		out.Notes = append(out.Notes, errEndedOn.Error())
+	}
 	end := &Outcome{Outcome: *out, Run: j.id, Engine: j.engine, Workload: j.class(), Lane: j.laneName(), Waited: j.waited(out)}
+	end.Warnings = append(end.Warnings, j.clear()...)
+	j.rec.settle(end)
 	end.Warnings = append(end.Warnings, j.rec.ended(end, err)...)
 	failpoint.Hit("job.recorded")
 	if j.ending != nil {
@@ -170,15 +203,24 @@ func (j *job) resolve() (err error) {
 	if j.settings, err = j.home.settings(); err != nil {
 		return err
 	}
+	p, err := j.profile()
+	if err != nil {
+		return err
+	}
+	j.adopt(p)
 	if j.engine, err = j.settings.engineOf(j.o.Engine, j.argv); err != nil {
 		return err
+	}
+	if j.asked != nil {
+		if err := j.build(p); err != nil {
+			return err
+		}
 	}
 	switch j.o.Workload {
 	case "":
 		j.o.Workload = Heavy
 	case Heavy:
 	case Light:
-		return &Unconfined{Argv0: filepath.Base(first(j.argv))}
 	default:
 		return &BadOption{"workload", j.o.Workload, `it must be "heavy" or "light"`}
 	}
@@ -187,6 +229,9 @@ func (j *job) resolve() (err error) {
 		return err
 	}
 	if err := checkLane(j.o.Lane); err != nil {
+		return err
+	}
+	if err := j.begins(); err != nil {
 		return err
 	}
 	for _, p := range j.o.Pools {
@@ -292,10 +337,14 @@ func (j *job) acquire(ctx context.Context) (*Lease, error) {
 }
 
 // prepare makes the lock files that a gate inside this agent may need, for an
-// agent whose sandbox keeps it from making them (S1).
+// agent whose sandbox keeps it from making them (S1), and what the command needs
+// besides itself.
 func (j *job) prepare() error {
 	if j.gate {
 		return nil
+	}
+	if err := j.furnish(); err != nil {
+		return errors.Join(err, errors.Join(j.clear()...))
 	}
 	var pools []lease.Pool
 	for name := range j.settings.Caps {
@@ -305,16 +354,38 @@ func (j *job) prepare() error {
 		n, _ := j.settings.Cap(name)
 		pools = append(pools, lease.Pool{Name: name, Cap: n})
 	}
-	return lease.Prepare(j.home.places(j.settings.Settings), pools)
+	if err := lease.Prepare(j.home.places(j.settings.Settings), pools); err != nil {
+		return err
+	}
+	return j.imprison(pools)
 }
 
 func (j *job) spec() run.Spec {
 	return run.Spec{
-		Argv: j.argv, Dir: j.o.Dir, Env: j.env(), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Payload: j.payload,
+		Argv: j.begin.argv, Dir: j.o.Dir, Env: over(j.env(), j.begin.env), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Payload: j.payload,
 		Record: j.o.Record, Timeout: j.o.Timeout, Idle: j.o.Idle, LeaveDaemons: j.o.LeaveDaemons, KeepFDs: j.o.KeepFD,
 		RunID: j.id, Depth: j.depth(), Gate: j.gate, Subreaper: j.o.Subreaper, Signals: j.o.Signals, Grace: j.o.grace, Kill: j.o.grace,
+		ResultGrace: j.resultGrace(),
 	}
 }
+
+// defaultResultGrace is how long an agent may stay after its result (E12).
+const defaultResultGrace = 10 * time.Second
+
+// resultGrace is that of the configuration. An agent whose input comes from the
+// caller may be asked again after a result, so it stays as long as it likes.
+func (j *job) resultGrace() time.Duration {
+	switch set := j.settings.EngineOf[j.engine].ResultGrace; {
+	case j.asked == nil && j.given == nil:
+		return 0
+	case set > 0:
+		return set
+	}
+	return defaultResultGrace
+}
+
+// endOn are the faults that end the run although the engine would try again.
+func (j *job) endOn() []string { return j.settings.EngineOf[j.engine].EndOn }
 
 // passOver tells the ending which descendants are owners in their own right
 // (S21a).

@@ -6,6 +6,7 @@ import (
 
 	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/hold"
+	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/status"
 )
 
@@ -22,6 +23,7 @@ func (h *Home) Status(ctx context.Context) *Snapshot {
 	for _, p := range problems {
 		snap.Problems = append(snap.Problems, p.Error())
 	}
+	h.seeAgents(snap)
 	h.seeHolds(snap)
 	if n, _ := s.Cap(poolAll); n == 0 && s.Mode == ModeDispatcher {
 		snap.QueuedAll = QueuedAll()
@@ -40,6 +42,37 @@ func capsOf(s *config.Settings) []status.Cap {
 	}
 	sort.Slice(caps, func(i, j int) bool { return caps[i].Pool < caps[j].Pool })
 	return caps
+}
+
+// seeAgents adds what the records of the live runs tell of their agents: how they
+// are confined, and what those whose output is read are doing.
+func (h *Home) seeAgents(snap *Snapshot) {
+	seen := map[string]bool{"": true}
+	see := func(run string) {
+		if seen[run] {
+			return
+		}
+		seen[run] = true
+		rec, err := record.Load(h.dir, run)
+		if err != nil || rec.State == record.Ended {
+			return // what is wrong with a record, doctor and runs tell
+		}
+		a := status.Agent{Run: run, Engine: rec.Engine, Confinement: rec.Confinement, Trouble: rec.Trouble}
+		if at, err := record.LastWritten(h.dir, run, eventsFile); err == nil {
+			a.LastEvent = status.Time{Time: at}
+		}
+		if a.Confinement != confinedByNothing || !a.LastEvent.IsZero() {
+			snap.Agents = append(snap.Agents, a)
+		}
+	}
+	for _, name := range snap.Order() {
+		for _, holder := range snap.Pools[name].Holders {
+			see(holder.Run)
+		}
+	}
+	for _, l := range snap.Lanes {
+		see(l.Run)
+	}
 }
 
 // seeHolds adds the orders in force to what a look found.

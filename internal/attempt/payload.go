@@ -39,6 +39,16 @@ type Payload struct {
 	Cwd      []byte `json:"cwd"`
 	Stdin    []byte `json:"stdin,omitempty"`
 	HasStdin bool   `json:"has_stdin,omitempty"` // Stdin is the child's input; otherwise the null device is
+	Files    []File `json:"files,omitempty"`
+}
+
+// File is a small file that is put beside the command before it starts: what an
+// engine takes from files only.
+type File struct {
+	// Path is absolute, in the directory of the attempt that was enqueued first: it
+	// stands among the arguments, also of one that tries the same again.
+	Path []byte `json:"path"`
+	Data []byte `json:"data"`
 }
 
 // ErrNewer reports a file that a later version wrote. It must not be rewritten
@@ -51,6 +61,11 @@ func (p *Payload) check() error {
 	for _, words := range [][][]byte{p.Argv, p.Env} {
 		for _, word := range words {
 			size += len(word) + 1
+		}
+	}
+	for _, f := range p.Files {
+		if size += len(f.Path) + len(f.Data); !filepath.IsAbs(string(f.Path)) {
+			return fmt.Errorf("%q is no place for a file of it", f.Path)
 		}
 	}
 	switch {

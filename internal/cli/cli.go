@@ -31,8 +31,9 @@ type app struct {
 // verbs makes each verb's command. Only the one that is asked for is made:
 // start-up is on every agent's path.
 var verbs = map[string]func(*app) *cobra.Command{
-	"run":  (*app).runCommand,
-	"gate": (*app).gateCommand,
+	"run":   (*app).runCommand,
+	"agent": (*app).agentCommand,
+	"gate":  (*app).gateCommand,
 
 	"enqueue":  (*app).enqueueCommand,
 	"dispatch": (*app).dispatchCommand,
@@ -55,6 +56,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"retry":     (*app).retryCommand,
 	"reconcile": (*app).reconcileCommand,
 
+	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,
 	"config": (*app).configCommand,

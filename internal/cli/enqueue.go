@@ -27,6 +27,7 @@ type enqueueFlags struct {
 
 	notBefore, stdin, retryLost string
 	start, asJSON               bool
+	prompt                      promptFlags
 
 	text []byte // the input to be stored, nil for none
 }
@@ -45,12 +46,15 @@ type enqueuedJSON struct {
 func (a *app) enqueueCommand() *cobra.Command {
 	f := &enqueueFlags{}
 	cmd := &cobra.Command{
-		Use:   "enqueue LANE [flags] -- COMMAND [ARG…]",
+		Use:   "enqueue LANE [flags] {-- COMMAND [ARG…] | PROMPT}",
 		Short: "take a lane, hand it to the dispatcher with its work, and return",
 		Long: `Enqueue owns the lane until the dispatcher has it: nobody can take it in between.
 The dispatcher keeps the work, also over a restart, and starts it when it is its
 turn; status, queue and why tell when that is. One line on stdout names the lane
 and the attempt, which is the run's id too.
+
+With --engine or --profile, and no -- COMMAND, the work is a question to an agent,
+as that of handsel agent; arguments for the engine come from the profile.
 
 Of the environment only what docs/reference/env.md lists is kept, by name and
 length; what is not is said on stderr.
@@ -60,6 +64,7 @@ Refused, nothing is kept: 75 (the lane is owned or queued, or there is no room),
 nothing, or comes round to the lane itself), 1 (inside an agent). Also 69, but
 not known whether it was accepted: handsel reconcile, which the line names.`,
 		Example: `  handsel enqueue api/review -- claude -p "review the last commit"
+  handsel enqueue api/docs --engine codex "bring the docs up to date"
   git diff | handsel enqueue fix --stdin - --after api/review -- codex exec -`,
 		DisableFlagsInUseLine: true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -82,10 +87,12 @@ func (f *enqueueFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.priority, "priority", "0", "`N` from -1000 to 1000, higher first; one step is worth a minute of waiting")
 	fs.StringVar(&o.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
 	fs.StringVar(&o.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
+	fs.StringVar(&o.Confine, "confine", "", "`HOW`: os (the kernel keeps it, and all it starts, from writing outside its directory) or none; unset: as configured")
 	fs.StringArrayVar(&o.Pools, "pool", nil, "count against `POOL` too")
 	fs.StringVar(&o.Profile, "profile", "", "`NAME` of the agent's profile; one that is a seat may start agents itself")
 	fs.StringArrayVar(&o.After, "after", nil, "not before `X`, a lane or an attempt, has succeeded; X:any: has ended")
 	fs.StringVar(&f.notBefore, "not-before", "", "not before `T`: 2006-01-02T15:04:05Z, or a time from now (90s, 10m)")
+	f.prompt.register(fs)
 	fs.StringVar(&f.stdin, "stdin", "", "keep `FILE` as the command's input (- is ours)")
 	fs.StringVar(&f.retryLost, "retry-lost", "0", "start it again at most `N` times when it is lost")
 	fs.StringArrayVar(&o.Driver, "driver", nil, "`CMD` claims it instead of handsel's own driver; repeated for its arguments")
@@ -137,15 +144,21 @@ func (a *app) enqueue(f *enqueueFlags, args []string) error {
 		return &usageError{errors.New("enqueue needs a lane and a command: handsel enqueue LANE -- COMMAND [ARG…]")}
 	}
 	lane := args[0]
-	argv, err := a.gateFlags(&f.startFlags, args[1:]) // flags may stand on either side of the lane's name
+	argv, asks, err := a.work(f, args[1:])
 	if err != nil {
 		return err
 	}
-	if len(argv) == 0 {
-		return &usageError{errors.New("a command is needed: handsel enqueue LANE -- COMMAND [ARG…]")}
-	}
 	if err := f.parse(time.Now()); err != nil {
 		return err
+	}
+	if asks {
+		if f.stdin != "" {
+			return &usageError{errors.New("an agent's input is its prompt: --stdin goes with -- COMMAND only")}
+		}
+		if err := f.prompt.read(a, "enqueue LANE", argv); err != nil {
+			return err
+		}
+		argv = nil
 	}
 	h, err := a.open()
 	if err == nil {
@@ -164,6 +177,26 @@ func (a *app) enqueue(f *enqueueFlags, args []string) error {
 	return a.enqueued(f, out)
 }
 
+// work reads what is to be done, a command or a prompt. Flags may stand on
+// either side of the lane's name.
+func (a *app) work(f *enqueueFlags, args []string) (words []string, asks bool, err error) {
+	command := len(args) > 0 && args[0] == "--" || f.set.ArgsLenAtDash() >= 0
+	if len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		if err := f.set.Parse(args); err != nil {
+			return nil, false, &usageError{err}
+		}
+		args, command = f.set.Args(), f.set.ArgsLenAtDash() >= 0
+	}
+	asks = !command && (f.enqueue.Engine != "" || f.enqueue.Profile != "" || f.prompt.file != "")
+	switch {
+	case !asks && (f.prompt.file != "" || f.prompt.question.Model != "" || f.prompt.question.Resume != ""):
+		return nil, false, &usageError{errors.New("--prompt-file, --model and --resume go with a question to an agent, not with a command")}
+	case !asks && len(args) == 0:
+		return nil, false, &usageError{errors.New("a command is needed: handsel enqueue LANE -- COMMAND [ARG…]; or a prompt, with --engine or --profile")}
+	}
+	return args, asks, nil
+}
+
 // handOver enqueues, and starts a dispatcher where none runs and one is asked
 // for. A signal before the lane is the dispatcher's leaves nothing; one that
 // comes later changes nothing.
@@ -175,6 +208,9 @@ func (a *app) handOver(h *handsel.Home, f *enqueueFlags, lane string, argv []str
 	try := func() (*handsel.Enqueued, error) {
 		if f.text != nil {
 			f.enqueue.Stdin = bytes.NewReader(f.text)
+		}
+		if argv == nil {
+			return h.EnqueueAgent(ctx, lane, f.prompt.question, f.enqueue)
 		}
 		return h.Enqueue(ctx, lane, argv, f.enqueue)
 	}

@@ -78,7 +78,10 @@ func exitStatus(err error) int {
 		return statusRetry
 	case errors.As(err, &badConfig), errors.As(err, new(*handsel.BadOption)), errors.As(err, new(*handsel.BadPath)),
 		errors.As(err, new(*handsel.Unconfined)), errors.As(err, new(*handsel.NetworkFS)),
-		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)):
+		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)),
+		errors.As(err, new(*handsel.Unconfinable)), errors.As(err, new(*handsel.CannotConfine)), errors.As(err, new(*handsel.Boundless)),
+		errors.As(err, new(*handsel.Lifted)), errors.As(err, new(*handsel.TooLong)), errors.As(err, new(*handsel.BadProfile)),
+		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
 		return statusUntrusted

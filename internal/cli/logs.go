@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,16 +19,17 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	var follow, merged bool
-	var stream string
+	var follow bool
+	show := &logShowing{}
 	cmd := &cobra.Command{
 		Use:   "logs X",
 		Short: "print what is kept of a run's output",
 		Long: `Logs prints what is kept of the output of a run, of an attempt, or of a lane's
-present attempt (the last one, if it has none): its standard output to stdout and
-its standard error to stderr, byte for byte. What the record had no room for is
-marked by a line. With -f it goes on while the run does, and returns when it has
-ended; interrupting it touches nothing.
+present attempt (the last one, if it has none). Of an agent whose stream was read
+that is what it did and said, a line each, on stdout; of everything else, and with
+--raw, its standard output to stdout, byte for byte. Its standard error goes to
+stderr. What the record had no room for is marked by a line. With -f it goes on
+while the run does, and returns when it has ended; interrupting it touches nothing.
 
 Status 3 when no output is kept: attempts keep theirs, a direct run does with
 --record or --idle.`,
@@ -34,7 +40,7 @@ Status 3 when no output is kept: attempts keep theirs, a direct run does with
 			if len(args) != 1 {
 				return &usageError{errors.New("logs needs one name: handsel logs RUN")}
 			}
-			out, errs, err := a.streams(stream, merged)
+			to, err := a.logTo(show)
 			if err != nil {
 				return err
 			}
@@ -42,35 +48,118 @@ Status 3 when no output is kept: attempts keep theirs, a direct run does with
 			if err != nil {
 				return err
 			}
-			return a.logs(h, args[0], out, errs, follow)
+			return a.logs(h, args[0], to, follow)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVarP(&follow, "follow", "f", false, "go on as it grows, until the run has ended")
-	fs.StringVar(&stream, "stream", "", "only this `STREAM`, stdout or stderr, and to stdout")
-	fs.BoolVar(&merged, "merged", false, "both to stdout")
+	fs.BoolVar(&show.raw, "raw", false, "what the agent printed, byte for byte, also where its stream was read")
+	fs.BoolVar(&show.asJSON, "json", false, "what the agent did and said, one JSON object on each line; 3 where nobody read it")
+	fs.StringVar(&show.only, "stream", "", "only this `STREAM`, stdout or stderr, byte for byte and to stdout")
+	fs.BoolVar(&show.merged, "merged", false, "both byte for byte to stdout")
 	return cmd
 }
 
-// streams says where each output goes; nil is nowhere.
-func (a *app) streams(only string, merged bool) (out, errs io.Writer, err error) {
-	switch {
-	case only != "" && merged:
-		return nil, nil, &usageError{errors.New("--stream and --merged exclude each other")}
-	case merged:
-		return a.Out, a.Out, nil
-	case only == "stdout":
-		return a.Out, nil, nil
-	case only == "stderr":
-		return nil, a.Out, nil
-	case only != "":
-		return nil, nil, &handsel.BadOption{Option: "stream", Value: only, Why: "it must be stdout or stderr"}
-	}
-	return a.Out, a.Err, nil
+// logShowing is what of an output is wanted, and how.
+type logShowing struct {
+	raw, asJSON, merged bool
+	only                string
 }
 
-func (a *app) logs(h *handsel.Home, x string, out, errs io.Writer, follow bool) error {
+// logTo says where each output goes.
+func (a *app) logTo(s *logShowing) (to handsel.LogTo, err error) {
+	chosen := 0
+	for _, one := range []bool{s.raw, s.asJSON, s.merged, s.only != ""} {
+		if one {
+			chosen++
+		}
+	}
+	switch {
+	case chosen > 1:
+		return to, &usageError{errors.New("--raw, --json, --stream and --merged exclude each other")}
+	case s.merged:
+		return handsel.LogTo{Stdout: a.Out, Stderr: a.Out}, nil
+	case s.only == "stdout":
+		return handsel.LogTo{Stdout: a.Out}, nil
+	case s.only == "stderr":
+		return handsel.LogTo{Stderr: a.Out}, nil
+	case s.only != "":
+		return to, &handsel.BadOption{Option: "stream", Value: s.only, Why: "it must be stdout or stderr"}
+	case s.raw:
+		return handsel.LogTo{Stdout: a.Out, Stderr: a.Err}, nil
+	case s.asJSON:
+		return handsel.LogTo{Events: a.Out}, nil
+	}
+	return handsel.LogTo{Events: &eventPrinter{to: a.Out}, Stdout: a.Out, Stderr: a.Err}, nil
+}
+
+// eventPrinter prints the events that are written to it, one JSON object on each
+// line, for people.
+type eventPrinter struct {
+	to   io.Writer
+	line []byte
+}
+
+func (p *eventPrinter) Write(text []byte) (int, error) {
+	for rest := text; ; {
+		line, after, whole := bytes.Cut(rest, []byte("\n"))
+		p.line = append(p.line, line...)
+		if !whole {
+			return len(text), nil
+		}
+		if err := p.print(); err != nil {
+			return 0, err
+		}
+		p.line, rest = p.line[:0], after
+	}
+}
+
+// print prints one line. What is no event is a line of ours, about events that
+// are not kept.
+func (p *eventPrinter) print() error {
+	var e struct {
+		At time.Time `json:"at"`
+		handsel.Event
+	}
+	text := string(p.line)
+	if json.Unmarshal(p.line, &e) == nil {
+		if text = loggedEvent(e.Event); text == "" {
+			return nil
+		}
+		text = e.At.UTC().Format("15:04:05 ") + text
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	_, err := fmt.Fprintln(p.to, text)
+	return err
+}
+
+// loggedEvent is an event as a log has it: texts whole, with their lines below
+// each other.
+func loggedEvent(e handsel.Event) string {
+	switch e.Kind {
+	case "text":
+		return indented(e.Text)
+	case "result":
+		if !e.Failed {
+			return "— answers: " + indented(e.Text)
+		}
+		return clean("— failed: ") + indented(e.Text)
+	}
+	return eventLine(e)
+}
+
+func indented(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	return strings.Join(lines, "\n         ")
+}
+
+func (a *app) logs(h *handsel.Home, x string, to handsel.LogTo, follow bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	found, err := findWork(ctx, h, x, true)
@@ -80,7 +169,7 @@ func (a *app) logs(h *handsel.Home, x string, out, errs io.Writer, follow bool) 
 	if len(found) > 1 {
 		return &handsel.Ambiguous{Name: x, Fits: names(found)}
 	}
-	err = h.Logs(ctx, found[0], out, errs, follow)
+	err = h.Logs(ctx, found[0], to, follow)
 	if errors.Is(err, context.Canceled) {
 		return nil // it was interrupted, which is how a person ends it
 	}

@@ -137,6 +137,7 @@ Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
 	fs.SetInterspersed(false)
 	fs.StringVar(&f.opts.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
 	fs.StringVar(&f.opts.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
+	fs.StringVar(&f.opts.Confine, "confine", "", "`HOW`: os (the kernel keeps it, and all it starts, from writing outside its directory) or none; unset: as configured")
 	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")
 	fs.StringVar(&f.opts.Lane, "lane", "", "own the lane `NAME` while it runs: two runs of one lane never overlap")
 	fs.StringVar(&f.opts.Profile, "profile", "", "`NAME` of the agent's profile; one that is a seat may start agents itself")
@@ -192,16 +193,22 @@ func (a *app) launch(f *startFlags, argv []string, gate bool, wait *waitLine) (*
 	if err != nil {
 		return handsel.NothingRan(), err
 	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, handsel.RunSignals()...)
-	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
-	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
-	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
+	a.supervise(f, wait)
 	f.opts.Stdin, f.opts.Stdout, f.opts.Stderr = a.In, a.Out, a.Err
 	if gate {
 		return h.Gate(context.Background(), f.pools, argv, f.opts)
 	}
 	return h.Run(context.Background(), argv, f.opts)
+}
+
+// supervise makes this process the supervisor of what f starts: it is told why
+// it waits, gets the signals, and adopts what the agent leaves behind.
+func (a *app) supervise(f *startFlags, wait *waitLine) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handsel.RunSignals()...)
+	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
+	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
+	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
 }
 
 // ready reads the flags' values and what to run.

@@ -86,6 +86,11 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	line("run", r.ID)
 	line("state", stateText(r))
 	line("end", endText(r))
+	line("message", r.Message)
+	line("until", moment(r.Until.Time))
+	if t := r.Trouble; t != nil {
+		line("trouble", t.Text+", since "+moment(t.Since.Time))
+	}
 	if r.Reason != nil {
 		line("reason", r.Reason.Code+": "+r.Reason.Message)
 	}
@@ -93,6 +98,11 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	line("command", commandText(r))
 	line("directory", r.Cwd)
 	line("engine", r.Engine)
+	line("version", r.EngineVersion)
+	line("model", r.Model)
+	line("profile", r.Profile)
+	line("conversation", r.Session)
+	line("usage", usageText(r.Usage))
 	line("workload", r.Workload)
 	line("confinement", r.Confinement)
 	line("pools", poolsText(r))
@@ -106,6 +116,7 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	line("queued", moment(r.QueuedAt.Time))
 	line("admitted", moment(r.AdmittedAt.Time))
 	line("started", moment(r.StartedAt.Time))
+	line("first output", moment(r.FirstAt.Time))
 	line("ended", moment(r.EndedAt.Time))
 	if r.WaitedS > 0 {
 		line("waited", span(time.Duration(r.WaitedS*float64(time.Second))))
@@ -192,6 +203,25 @@ func chainText(r *handsel.KnownRun) string {
 		all = append(all, fmt.Sprintf("%s (%d)", p.Comm, p.Pid))
 	}
 	return fmt.Sprintf("uid %d, %s", r.UID, strings.Join(all, " under "))
+}
+
+// usageText is what the turn took, as the engine says.
+func usageText(u *handsel.Usage) string {
+	if u == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d tokens in", u.Input)
+	if u.Cached > 0 {
+		text += fmt.Sprintf(" (%d cached)", u.Cached)
+	}
+	text += fmt.Sprintf(", %d out", u.Output)
+	if u.Turns > 0 {
+		text += fmt.Sprintf(", %d turns", u.Turns)
+	}
+	if u.Cost > 0 {
+		text += fmt.Sprintf(", %.4f USD by its own reckoning", u.Cost)
+	}
+	return text
 }
 
 func labelsText(labels map[string]string) string {

@@ -89,6 +89,9 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	if err := a.showHolders(s); err != nil {
 		return err
 	}
+	if err := a.showAgents(s); err != nil {
+		return err
+	}
 	if err := a.showWaiting(s); err != nil {
 		return err
 	}
@@ -158,6 +161,27 @@ func (a *app) showHolders(s *handsel.Snapshot) error {
 		}
 	}
 	return a.showRows([]string{"POOL", "SLOT", "STATE", "ENGINE", "WORKLOAD", "COMMAND", "HOLDER", "CHILD", "FOR", "RUN"}, rows)
+}
+
+// showAgents lists what is known of the agents themselves.
+func (a *app) showAgents(s *handsel.Snapshot) error {
+	var rows [][]string
+	for _, agent := range s.Agents {
+		state, since := "", ago(s.At.Time, agent.LastEvent.Time)
+		if t := agent.Trouble; t != nil {
+			state = t.Text + ", for " + ago(s.At.Time, t.Since.Time)
+		}
+		rows = append(rows, []string{short(agent.Run), agent.Engine, confinementText(agent.Confinement), since, state})
+	}
+	return a.showRows([]string{"AGENT OF RUN", "ENGINE", "CONFINED", "LAST EVENT", "STATE"}, rows)
+}
+
+// confinementText is how an agent is confined, in words.
+func confinementText(how string) string {
+	if how == "none" {
+		return "no"
+	}
+	return "by " + how
 }
 
 func (a *app) showWaiting(s *handsel.Snapshot) error {

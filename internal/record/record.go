@@ -26,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/stream"
 )
 
 // Version is the version of the formats written here (C12).
@@ -54,13 +55,16 @@ const (
 type Run struct {
 	V     int    `json:"v"`
 	ID    string `json:"id"`
-	Verb  string `json:"verb"` // "run" or "gate"
+	Verb  string `json:"verb"` // "run", "agent" or "gate"
 	State string `json:"state"`
 	// Outcome is how it ended; empty until then.
 	Outcome string `json:"outcome,omitempty"`
 	// Result and Kind are what the engine's stream said; empty when nobody read it.
-	Result string `json:"result,omitempty"`
-	Kind   string `json:"kind,omitempty"`
+	// Message is what the engine said of a failure, Until when it may be over.
+	Result  string `json:"result,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Message string `json:"message,omitempty"` // at most MaxMessage bytes
+	Until   Time   `json:"until,omitzero"`
 
 	Argv0   string `json:"argv0"`
 	Argc    int    `json:"argc"`           // how many arguments, argv[0] included
@@ -69,12 +73,20 @@ type Run struct {
 
 	Engine      string `json:"engine,omitempty"`
 	Workload    string `json:"workload,omitempty"`
-	Confinement string `json:"confinement"` // "none" until something confines
+	Confinement string `json:"confinement"` // how it is confined; "none"
 	Pools       []Pool `json:"pools,omitempty"`
 	// Lane is the seat of work the run owned, Fence the number of the grant by
 	// which an attempt got it; a direct run has none.
 	Lane  string `json:"lane,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
+
+	// What the engine's stream told of itself, as far as somebody read it.
+	Session       string        `json:"session_id,omitempty"` // of the conversation
+	Model         string        `json:"model,omitempty"`
+	EngineVersion string        `json:"engine_version,omitempty"`
+	Usage         *stream.Usage `json:"usage,omitempty"`
+	Trouble       *Trouble      `json:"trouble,omitempty"` // what it fights with just now
+	Profile       string        `json:"profile,omitempty"`
 
 	UID       int       `json:"uid"`
 	StartedBy []Process `json:"started_by,omitempty"` // nearest first, at most MaxChain
@@ -92,6 +104,7 @@ type Run struct {
 	QueuedAt   Time    `json:"queued_at,omitzero"`
 	AdmittedAt Time    `json:"admitted_at,omitzero"`
 	StartedAt  Time    `json:"started_at,omitzero"`
+	FirstAt    Time    `json:"first_output_at,omitzero"` // of its recorded output
 	EndedAt    Time    `json:"ended_at,omitzero"`
 	WaitedS    float64 `json:"waited_s"`        // seconds in line, by the monotonic clock
 	RanS       float64 `json:"ran_s,omitempty"` // seconds from spawn to end, by the monotonic clock
@@ -101,6 +114,20 @@ type Run struct {
 	Survivors []Survivor `json:"survivors,omitempty"`
 	Notes     []string   `json:"notes,omitempty"`
 	HostBoot  string     `json:"host_boot,omitempty"` // the boot id times and pids belong to
+}
+
+// MaxMessage bounds Message, in bytes.
+const MaxMessage = 1 << 10
+
+// Trouble is a failure that the engine tries to overcome by itself.
+type Trouble struct {
+	Text    string `json:"text"`             // such as "engine retrying: 401, attempt 5 of 10"
+	Fault   string `json:"fault,omitempty"`  // a kind of an ending (E11)
+	Status  int    `json:"status,omitempty"` // of HTTP
+	Attempt int    `json:"attempt,omitempty"`
+	Of      int    `json:"of,omitempty"`
+	Since   Time   `json:"since"`
+	Until   Time   `json:"until,omitzero"`
 }
 
 // MaxChain bounds StartedBy.
@@ -157,6 +184,7 @@ type Limits struct {
 type Output struct {
 	StdoutBytes    int64 `json:"stdout_bytes"`
 	StderrBytes    int64 `json:"stderr_bytes"`
+	EventsBytes    int64 `json:"events_bytes,omitempty"` // of events.ndjson
 	TruncatedBytes int64 `json:"truncated_bytes"`
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/handsel/handsel/internal/home"
 	"github.com/handsel/handsel/internal/house/schema"
+	"github.com/handsel/handsel/internal/stream"
 )
 
 func newHome(t testing.TB) home.Dir {
@@ -36,16 +37,18 @@ func full() *Run {
 	code := 3
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 999_999, time.FixedZone("x", 3600))
 	return &Run{
-		Verb: "run", State: Ended, Outcome: Exited, Result: Failed, Kind: "limit", Argv0: "claude", Argc: 3,
-		Command: Digest([]string{"claude", "-p", "secret prompt"}), Cwd: "/w\x1b[2J", Engine: "claude", Workload: "heavy", Confinement: "none",
-		Pools: []Pool{{"all", 0, 8}, {"heavy", 3, 0}}, Lane: "l", Fence: 7, UID: 1000,
+		Verb: "run", State: Ended, Outcome: Exited, Result: Failed, Kind: "limit", Message: "m", Until: At(noon), Argv0: "claude", Argc: 3,
+		Command: Digest([]string{"claude", "-p", "secret prompt"}), Cwd: "/w\x1b[2J", Engine: "claude", Workload: "heavy", Confinement: "none", Profile: "p",
+		Session: "s", Model: "m", EngineVersion: "1", Usage: &stream.Usage{Input: 5, Cached: 4, Output: 3, Cost: 0.25, Turns: 2},
+		Trouble: &Trouble{Text: "t", Fault: "login", Status: 401, Attempt: 5, Of: 10, Since: At(noon), Until: At(noon)},
+		Pools:   []Pool{{"all", 0, 8}, {"heavy", 3, 0}}, Lane: "l", Fence: 7, UID: 1000,
 		StartedBy: []Process{{2, "sh"}, {1, "init"}}, Author: "a", Labels: map[string]string{"ticket": "7"},
 		Handsel: Identity{10, 12345, "b", 4026531836}, Child: &Identity{11, 12346, "b", 4026531836},
 		ExitCode: &code, Signal: 9,
 		Reason: &Reason{Class: "resource", Code: "pool_full", Message: "m", Until: At(noon), Retryable: true,
 			Holders: []Holder{{Pool: "all", Pid: 5, Child: 6, Run: "r"}, {Lane: "l", Pid: 7}}},
-		QueuedAt: At(noon), AdmittedAt: At(noon), StartedAt: At(noon), EndedAt: At(noon), WaitedS: 1.5, RanS: 2,
-		Limits: &Limits{60, 10}, Output: &Output{1, 2, 0}, Survivors: []Survivor{{12, "d", "daemon"}}, Notes: []string{"n"}, HostBoot: "b",
+		QueuedAt: At(noon), AdmittedAt: At(noon), StartedAt: At(noon), FirstAt: At(noon), EndedAt: At(noon), WaitedS: 1.5, RanS: 2,
+		Limits: &Limits{60, 10}, Output: &Output{1, 2, 3, 0}, Survivors: []Survivor{{12, "d", "daemon"}}, Notes: []string{"n"}, HostBoot: "b",
 	}
 }
 

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,6 +220,40 @@ func (t *Tail) joined(seen int64) int64 {
 	return behind // nothing is left out
 }
 
+// LastWritten is when something was last added to an output of a run.
+// fs.ErrNotExist when there is none.
+func LastWritten(d home.Dir, id, name string) (time.Time, error) {
+	date, ok := dateOf(id)
+	if !ok {
+		return time.Time{}, fmt.Errorf("output of %q: %w", id, fs.ErrNotExist)
+	}
+	dir, err := d.Open(runsDir, date, id)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("output of %s: %w", id, err)
+	}
+	defer dir.Close()
+	names, err := dir.Names()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("output of %s: %w", id, err)
+	}
+	last := ""
+	for _, each := range names {
+		if each == name && last == "" || strings.HasPrefix(each, name+tailMark) && each > last {
+			last = each
+		}
+	}
+	file, err := dir.OpenRead(cmp.Or(last, name))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("output of %s: %w", id, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
 // growPoll is how often an output is looked at where no event tells that it grew.
 const growPoll = 250 * time.Millisecond
 
@@ -230,7 +265,7 @@ func Growth(ctx context.Context, d home.Dir, id string) <-chan struct{} {
 	go func() {
 		defer close(grown)
 		for ctx.Err() == nil {
-			if !watchGrowth(ctx, dirOfRun(d, id), grown) {
+			if !watchGrowth(ctx, Dir(d, id), grown) {
 				tellGrowth(grown)
 				select {
 				case <-time.After(growPoll):
@@ -249,7 +284,8 @@ func tellGrowth(grown chan<- struct{}) {
 	}
 }
 
-func dirOfRun(d home.Dir, id string) string {
+// Dir is the directory of a run, whether it is there or not.
+func Dir(d home.Dir, id string) string {
 	date, _ := dateOf(id)
 	return d.Runs() + string(os.PathSeparator) + date + string(os.PathSeparator) + id
 }

@@ -138,7 +138,7 @@ func TestGrowthIsTold(t *testing.T) {
 	must(t, err)
 	for seen := false; !seen; {
 		<-grown
-		_, err := os.Stat(dirOfRun(d, r.ID) + "/stdout")
+		_, err := os.Stat(Dir(d, r.ID) + "/stdout")
 		seen = err == nil
 	}
 	_, _ = c.Write([]byte("x"))

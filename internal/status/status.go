@@ -20,6 +20,7 @@ import (
 	"github.com/handsel/handsel/internal/flock"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
+	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/slot"
 )
 
@@ -54,6 +55,7 @@ type Snapshot struct {
 	// QueuedAll is the cap of the pool all that queued work runs under where none
 	// is set (L13a); 0: one is set, or nothing is queued here.
 	QueuedAll int      `json:"queued_all,omitempty"`
+	Agents    []Agent  `json:"agents"` // those that are confined, or whose output is read
 	Strays    []Stray  `json:"strays"`
 	Holds     []Hold   `json:"holds"`    // orders that hold starts back
 	Sources   []string `json:"sources"`  // what was read to know this
@@ -128,6 +130,16 @@ type Hold struct {
 	Until  Time   `json:"until"` // null: until it is removed
 }
 
+// Agent is what the record of a live run tells of its agent.
+type Agent struct {
+	Run         string `json:"run"`
+	Engine      string `json:"engine,omitempty"`
+	Confinement string `json:"confinement"`
+	// LastEvent is when its output last told something; null: it is not read.
+	LastEvent Time            `json:"last_event_at"`
+	Trouble   *record.Trouble `json:"trouble,omitempty"` // what it fights with just now
+}
+
 // Stray is an agent for which neither a slot nor a lane stands: its supervisor
 // was killed in the instant between starting it and recording it, or it ran
 // uncapped.
@@ -147,7 +159,7 @@ var builtin = []string{"all", "heavy"}
 func Look(ctx context.Context, at Places, root, rootFrom string, caps []Cap) *Snapshot {
 	s := &Snapshot{
 		V: 1, Root: root, RootFrom: rootFrom, At: Time{machine.Now()}, Caps: caps,
-		Pools: map[string]Pool{}, Waiting: []Waiter{}, Lanes: []Lane{}, Strays: []Stray{}, Holds: []Hold{}, Sources: []string{}, Problems: []string{},
+		Pools: map[string]Pool{}, Waiting: []Waiter{}, Lanes: []Lane{}, Agents: []Agent{}, Strays: []Stray{}, Holds: []Hold{}, Sources: []string{}, Problems: []string{},
 	}
 	if s.Caps == nil {
 		s.Caps = []Cap{}
