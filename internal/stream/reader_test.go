@@ -416,6 +416,25 @@ func TestResultIsTold(t *testing.T) {
 	})
 }
 
+// TestFlushComesOnceForMany: after the events of one write, and only if there were
+// any.
+func TestFlushComesOnceForMany(t *testing.T) {
+	var log []string
+	d := &plainDecoder{atEnd: []Event{{Kind: Result}}}
+	r := NewReader(d, Options{
+		Emit:  func(e Event) { log = append(log, string(e.Kind)) },
+		Flush: func() { log = append(log, "flush") },
+	})
+	fmt.Fprint(r, "{\"type\":\"text\"}\n{\"type\":\"tool\"}\n{\"ty")
+	fmt.Fprint(r, "pe\":")
+	fmt.Fprint(r.Stderr(), "429 a\nnoise\n")
+	_ = r.Close()
+	_ = r.Close()
+	if got, want := strings.Join(log, " "), "text tool flush limit flush result flush"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}
+
 // TestBothOutputsAtOnce: E9, C102. Each keeps its order, and the decoder has one
 // caller at a time.
 func TestBothOutputsAtOnce(t *testing.T) {

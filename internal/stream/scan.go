@@ -255,13 +255,16 @@ func text(b []byte) (int, found) {
 	}
 }
 
+// short are the bytes that make an escape of two bytes.
+var short = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
+
 // escape reads what begins with a backslash.
 func escape(b []byte) (int, found) {
 	if len(b) < 2 {
 		return 0, unfinished
 	}
 	if b[1] != 'u' {
-		if bytes.IndexByte([]byte(`"\/bfnrt`), b[1]) < 0 {
+		if !short[b[1]] {
 			return 0, broken
 		}
 		return 2, whole
