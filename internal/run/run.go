@@ -113,6 +113,10 @@ type Deps struct {
 	Recorder Recorder
 	Stream   Stream                         // reads what the Recorder is given; implies pipes
 	PassOver func(pid int, id proc.ID) bool // recorded holders among the descendants (S21a)
+
+	// Confine says, once the run is admitted, what its child is put under (E6);
+	// its nil is nothing.
+	Confine func() proc.Confinement
 }
 
 // The words of C13 for how a run ended.
@@ -384,6 +388,9 @@ func (r *run) spawn() error {
 		if err := r.connect(&spec); err != nil {
 			return err
 		}
+	}
+	if r.deps.Confine != nil {
+		spec.Confine = r.deps.Confine()
 	}
 	r.chooseSession(&spec)
 	child, err := proc.Start(spec)
