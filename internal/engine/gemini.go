@@ -145,7 +145,7 @@ func geminiLight(args []string, _ string) (Confinement, error) {
 	if runtime.GOOS == "darwin" && !slices.ContainsFunc(args, isSandbox) {
 		add = append(add, "--sandbox") // sandbox-exec is part of macOS; elsewhere it takes containers
 	}
-	return Confinement{Args: append(add, args...), Files: map[string][]byte{policyFile: []byte(geminiPolicy)}}, nil
+	return Confinement{Args: append(add, args...), Files: map[string][]byte{policyFile: []byte(geminiPolicy)}, cutsAt: ","}, nil
 }
 
 func isSandbox(word string) bool { return word == "-s" || word == "--sandbox" }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/handsel/handsel/internal/stream"
@@ -148,16 +149,23 @@ func (d *geminiDecoder) result(line *geminiLine) []stream.Event {
 // why judges the reason a result gives. What it leaves open, stderr has told.
 func (d *geminiDecoder) why(f geminiError) stream.Event {
 	r := refusalIn(f.Message)
-	if f.Type == "FatalAuthenticationError" {
+	switch {
+	case f.Type == "FatalAuthenticationError":
 		r.fault = stream.ByLogin
+	case r.status == 0 && has(f.Message, geminiLimited...):
+		r.status = 429
+		r.fault = faultOf(429, "", strings.ToLower(f.Message), r.after)
 	}
 	e := r.event(f.Message, d.now())
-	if r.status == 0 && r.fault == stream.ByAgent && d.refused.Kind != "" {
+	if d.refused.Kind == stream.Limit && (r.fault == stream.ByAgent || e.Until.IsZero()) || r.fault == stream.ByAgent && d.refused.Kind != "" {
 		e = d.refused
 		e.Text = f.Message
 	}
 	return e
 }
+
+// geminiLimited is what gemini itself puts behind a message whose status was 429.
+var geminiLimited = []string{"Please wait and try again later. To increase your limits", "Possible quota limitations in place"}
 
 // envelope reads agy's object: the whole of what it says.
 func (d *geminiDecoder) envelope(line *geminiLine) (events []stream.Event) {
@@ -224,8 +232,11 @@ func (d *geminiDecoder) Stderr(text []byte) []stream.Event {
 	}
 	d.dump = true
 	r := refusalIn(string(found[2]))
-	if string(found[1]) == "TerminalQuotaError" {
+	switch string(found[1]) {
+	case "TerminalQuotaError":
 		r.fault = stream.ByLimit
+	case "RetryableQuotaError":
+		r.fault = stream.ByThrottle
 	}
 	d.refused = r.event(string(found[2]), d.now())
 	return []stream.Event{d.refused}
@@ -250,9 +261,10 @@ func (d *geminiDecoder) retry(found [][]byte, text string) []stream.Event {
 	e := r.event(or(message, text), d.now())
 	attempt, _ := strconv.Atoi(string(found[1]))
 	wait, _ := strconv.ParseFloat(string(found[5]), 64)
-	e.Retry = &stream.Retry{Attempt: attempt, AfterS: wait / 1000}
 	d.refused = e
-	d.refused.Retry = nil
+	if !strings.HasSuffix(text, "Max attempts reached") {
+		e.Retry = &stream.Retry{Attempt: attempt, AfterS: wait / 1000}
+	}
 	return []stream.Event{e}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/handsel/handsel/internal/stream"
 )
@@ -73,6 +74,8 @@ type Confinement struct {
 	// whoever starts it makes one inside its working directory, sets TMPDIR to
 	// it, and removes it after the end.
 	Scratch bool
+
+	cutsAt string // bytes at which the engine cuts what is to be the path of a file
 }
 
 // fileWord stands in Args for a file of the Confinement. No argument can hold a
@@ -87,6 +90,9 @@ func (c *Confinement) place(dir string) error {
 			return fmt.Errorf("no directory for %s", name)
 		}
 		path := filepath.Join(dir, name)
+		if strings.ContainsAny(path, c.cutsAt) {
+			return fmt.Errorf("the engine would cut the path of its rules, %q, at each of %q", path, c.cutsAt)
+		}
 		files[path] = data
 		for i, word := range c.Args {
 			if word == fileWord(name) {

@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -38,11 +37,8 @@ const (
 	theSystem = "{system}"
 )
 
-// Placeholders lists what may stand in the arguments of an engine of the user's
-// own.
-func Placeholders() []string {
-	return []string{thePrompt, theFile, theModel, theResume, theDir, theSystem}
-}
+// placeholders are all of them. The config room refuses others.
+var placeholders = []string{thePrompt, theFile, theModel, theResume, theDir, theSystem}
 
 // BadOwn reports that the configuration of an engine does not do what is asked of
 // it (78).
@@ -104,7 +100,7 @@ func (o Own) mentions(placeholder string) bool {
 // whole word.
 func (o Own) fill(values map[string]string) ([]string, error) {
 	var at []string
-	for _, name := range Placeholders() {
+	for _, name := range placeholders {
 		at = append(at, name, values[name])
 	}
 	put := strings.NewReplacer(at...) // in one pass: a value is not looked through again
@@ -127,7 +123,7 @@ func (o Own) fill(values map[string]string) ([]string, error) {
 
 // emptyIn is the first placeholder in word that has no value.
 func emptyIn(word string, values map[string]string) string {
-	for _, name := range Placeholders() {
+	for _, name := range placeholders {
 		if strings.Contains(word, name) && values[name] == "" {
 			return name
 		}
@@ -154,20 +150,4 @@ func (o Own) streams(args []string) bool {
 		}
 	}
 	return o.Stream != "" && o.Stream != "none"
-}
-
-// placeholder is a word in braces that looks like one.
-var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
-
-// UnknownPlaceholder finds in args what looks like a placeholder and is none; ""
-// when there is nothing of the kind.
-func UnknownPlaceholder(args []string) string {
-	for _, word := range args {
-		for _, found := range placeholder.FindAllString(word, -1) {
-			if !slices.Contains(Placeholders(), found) {
-				return found
-			}
-		}
-	}
-	return ""
 }
