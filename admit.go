@@ -262,12 +262,12 @@ func (f *inForce) engineOf(declared string, argv []string) (string, error) {
 
 // known are the engines of this configuration.
 func (f *inForce) known() engine.Known {
-	known := engine.Known{}
+	known := engine.Known{Binaries: map[string][]string{}, Own: map[string]engine.Own{}}
 	for name, conf := range f.EngineOf {
-		if known.Binaries == nil {
-			known.Binaries = map[string][]string{}
-		}
 		known.Binaries[name] = conf.Names
+		known.Own[name] = engine.Own{
+			Binary: conf.Binary, Args: conf.Args, Stdin: conf.Stdin, Stream: conf.Stream, Confines: conf.Confines, LightArgs: conf.LightArgs,
+		}
 	}
 	return known
 }

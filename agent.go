@@ -31,6 +31,10 @@ type (
 	// TooLong refuses a text that an engine takes only as an argument (78, C108).
 	TooLong = engine.TooLong
 
+	// BadEngine reports that what the configuration says of an engine does not do
+	// for what is asked of it (78).
+	BadEngine = engine.BadOwn
+
 	// BadProfile reports a profile that cannot be used as it is (78).
 	BadProfile = profile.Bad
 
@@ -98,7 +102,11 @@ func (j *job) build(p *profile.Profile) error {
 			return &BadOption{"arguments", "", "a NUL byte is in one of them"}
 		}
 	}
-	cmd, err := j.settings.known().Headless(j.engine, ask)
+	name := j.engine
+	if j.o.Engine != "" {
+		name = j.o.Engine // agy is another program than gemini, though one engine
+	}
+	cmd, err := j.settings.known().Headless(name, ask)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func exitStatus(err error) int {
 		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)),
 		errors.As(err, new(*handsel.Unconfinable)), errors.As(err, new(*handsel.CannotConfine)), errors.As(err, new(*handsel.Boundless)),
 		errors.As(err, new(*handsel.Lifted)), errors.As(err, new(*handsel.TooLong)), errors.As(err, new(*handsel.BadProfile)),
-		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)):
+		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
 		return statusUntrusted
