@@ -19,7 +19,7 @@ func claudeBuild(a Ask) (Command, error) {
 	if strings.HasPrefix(a.Resume, "-") {
 		return Command{}, fmt.Errorf("claude: %q is no conversation's id", a.Resume)
 	}
-	c := Command{Argv: []string{binary(a.Binary, "claude"), "-p", "--output-format", "stream-json", "--verbose"}, Stdin: a.Prompt}
+	c := Command{Argv: []string{or(a.Binary, "claude"), "-p", "--output-format", "stream-json", "--verbose"}, Stdin: a.Prompt}
 	add := func(words ...string) { c.Argv = append(c.Argv, words...) }
 	if a.Model != "" {
 		add("--model", a.Model)
@@ -102,12 +102,4 @@ func claudeStreams(args []string) bool {
 		}
 	}
 	return prints && verbose && format == "stream-json"
-}
-
-// binary is the executable that was asked for, or the usual one.
-func binary(asked, usual string) string {
-	if asked != "" {
-		return asked
-	}
-	return usual
 }

@@ -71,7 +71,7 @@ func onClock(now time.Time, month, day, year string, hour, minute int, half stri
 		given = strconv.Itoa(now.Year())
 	}
 	date, err := time.ParseInLocation("Jan 2 2006", month+" "+day+" "+given, now.Location())
-	if err != nil {
+	if err != nil || date.Year() < 1970 {
 		return time.Time{}
 	}
 	at := time.Date(date.Year(), date.Month(), date.Day(), hour, minute, 0, 0, now.Location())

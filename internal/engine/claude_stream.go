@@ -104,11 +104,7 @@ func (d *claudeDecoder) system(l *claudeLine) []stream.Event {
 	case "init":
 		return []stream.Event{{Kind: stream.Session, Session: l.SessionID, Model: l.Model, Version: l.Version, Tools: l.Tools}}
 	case "api_retry":
-		word := textOf(l.Error)
-		status := 0
-		if l.HTTP != nil {
-			status = *l.HTTP
-		}
+		word, status := textOf(l.Error), httpStatus(l.HTTP)
 		return []stream.Event{{
 			Kind: stream.Trouble, Text: word, Fault: claudeFault(word, status), Status: status,
 			Retry: &stream.Retry{Attempt: l.Attempt, Of: l.MaxRetries, AfterS: l.DelayMS / 1000},
@@ -217,10 +213,7 @@ func (d *claudeDecoder) failed(end stream.Event, l *claudeLine) stream.Event {
 	if end.Text == "" {
 		end.Text = l.Subtype
 	}
-	status := 0
-	if l.APIError != nil {
-		status = *l.APIError
-	}
+	status := httpStatus(l.APIError)
 	why := d.limit
 	if why.Fault == "" || why.Fault == stream.ByAgent {
 		why = d.refused("", status, end.Text)
@@ -275,6 +268,14 @@ func claudeNoLogin(text string) bool {
 		}
 	}
 	return false
+}
+
+// httpStatus is a status as a service gives one; 0 for none.
+func httpStatus(told *int) int {
+	if told == nil || *told < 100 || *told > 599 {
+		return 0
+	}
+	return *told
 }
 
 // textOf is a JSON string, or "" for anything else.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +19,7 @@ func codexBuild(a Ask) (Command, error) {
 	if strings.HasPrefix(a.Resume, "-") {
 		return Command{}, fmt.Errorf("codex: %q is no conversation's id", a.Resume)
 	}
-	c := Command{Argv: []string{binary(a.Binary, "codex"), "exec"}, Stdin: codexPrompt(a)}
+	c := Command{Argv: []string{or(a.Binary, "codex"), "exec"}, Stdin: withSystem(a)}
 	if n := utf8.RuneCount(c.Stdin); n > codexText {
 		return Command{}, &TooLong{What: "the prompt", Size: n, Limit: codexText, Unit: "characters", Way: "on its stdin"}
 	}
@@ -39,19 +38,6 @@ func codexBuild(a Ask) (Command, error) {
 	add("-")
 	add(a.Args...)
 	return c, nil
-}
-
-// codexPrompt is the prompt with the standing instructions before it.
-func codexPrompt(a Ask) []byte {
-	if a.System == "" {
-		return a.Prompt
-	}
-	var b bytes.Buffer
-	b.WriteString("<instructions>\n")
-	b.WriteString(strings.TrimRight(a.System, "\n"))
-	b.WriteString("\n</instructions>\n\n")
-	b.Write(a.Prompt)
-	return b.Bytes()
 }
 
 // codexStreams: exec prints events with --json.

@@ -21,9 +21,9 @@ func TestCodexIsAsked(t *testing.T) {
 	}{
 		{"plain", Ask{Prompt: []byte("--do\nit"), Dir: "/w"}, words("codex exec --json --skip-git-repo-check -C /w -"), "--do\nit"},
 		{
-			"everything", Ask{Prompt: []byte("do it"), Dir: "/w", Binary: "/opt/codex", Model: "m", System: "be brief\n", Args: words("-i a.png")},
+			"everything", Ask{Prompt: []byte("do it"), Dir: "/w", Binary: "/opt/codex", Model: "m", System: "be brief", Args: words("-i a.png")},
 			words("/opt/codex exec --json --skip-git-repo-check -C /w -m m - -i a.png"),
-			"<instructions>\nbe brief\n</instructions>\n\ndo it",
+			"be brief\n\ndo it",
 		},
 		{
 			"resume", Ask{Prompt: []byte("go on"), Dir: "/w", Model: "m", Resume: "id", Args: words("--ephemeral")},
@@ -331,4 +331,4 @@ func FuzzLightIsRefusedOrConfined(f *testing.F) {
 	})
 }
 
-func FuzzCodexDecoder(f *testing.F) { fuzzLines(f, "codex", newCodexDecoder) }
+func FuzzCodexStream(f *testing.F) { fuzzDecoder(f, "codex", newCodexDecoder) }
