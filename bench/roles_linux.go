@@ -17,9 +17,10 @@ import (
 const rolePrefix = "-role="
 
 const (
-	roleTraced = rolePrefix + "traced" // admits without a cap, between two marks
-	roleHolder = rolePrefix + "holder" // holds a slot until it is killed
-	roleLocks  = rolePrefix + "locks"  // locks all files of a directory
+	roleTraced  = rolePrefix + "traced"  // admits without a cap, between two marks
+	roleHolder  = rolePrefix + "holder"  // holds a slot until it is killed
+	roleLocks   = rolePrefix + "locks"   // locks all files of a directory
+	roleChatter = rolePrefix + "chatter" // prints small events
 )
 
 // mark is a path that is nowhere. Asking for it shows in a trace.
@@ -34,6 +35,8 @@ func play(role string) int {
 		err = holdUntilKilled()
 	case roleLocks:
 		err = lockFiles(os.Getenv(locksIn))
+	case roleChatter:
+		err = chatter()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
