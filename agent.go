@@ -161,6 +161,9 @@ func (j *job) adopt(p *profile.Profile) {
 	if o.Workload == "" {
 		o.Workload = p.Workload
 	}
+	if o.Confine == "" {
+		o.Confine = p.Confine
+	}
 	if o.Timeout == 0 {
 		o.Timeout = p.Timeout
 	}
