@@ -237,6 +237,7 @@ func TestCodexsStreamsAreUnderstood(t *testing.T) {
 		}},
 		{"quota", exited1, told{text: "Quota exceeded. Check your plan and billing details.", failed: true, kind: stream.ByLimit}},
 		{"401", exited1, told{text: "unexpected status 401 Unauthorized: Incorrect API key provided, url: http://127.0.0.1:8080/v1/responses", failed: true, kind: stream.ByLogin}},
+		{"nokey", exited1, told{text: "Missing environment variable: `STUB_KEY`.", failed: true, kind: stream.ByLogin}},
 		{"503", exited1, told{text: "unexpected status 503 Service Unavailable: Overloaded, url: http://127.0.0.1:8080/v1/responses", failed: true, kind: stream.ByThrottle}},
 		{"400", exited1, told{text: `{"error":{"code":"invalid_request_error","message":"bad thing","param":null,"type":"invalid_request_error"}}`, failed: true, kind: stream.ByAgent}},
 		{"stall", killed, told{kind: stream.ByAgent}},

@@ -106,13 +106,14 @@ func (d door) came(wait time.Duration) bool {
 var removed = []string{"Edit", "Write", "NotebookEdit", "MultiEdit", "EnterWorktree", "CronCreate", "Workflow"}
 
 // claudeTools: a user's settings bypass all permissions and bring an MCP server.
-// A light claude has no writing tool, neither have the agents it starts, and the
-// server is not started.
+// A light claude has no writing tool, neither have the agents it starts, the
+// server is not started, and a shell command needs a permission.
 func claudeTools(t *testing.T, e engine) {
 	for _, class := range []string{"heavy", "light"} {
 		d := newDoor(t)
 		c := newCell(t, e, nil)
 		outside, inside := filepath.Join(filepath.Dir(c.work), "outside"), filepath.Join(c.work, "inside")
+		unasked := filepath.Join(c.work, "unasked")
 		c.put(".claude/settings.json", `{"permissions":{"defaultMode":"bypassPermissions"},"skipDangerousModePermissionPrompt":true}`, 0o600)
 		c.put("server.sh", "#!/bin/sh\n"+d.knock()+"\nexec cat\n", 0o700)
 		c.put(".claude.json", toJSON(map[string]any{"mcpServers": map[string]any{
@@ -125,9 +126,10 @@ func claudeTools(t *testing.T, e engine) {
 			modelstub.Step{Shell: "touch inside", Before: func(modelstub.Request) {
 				served = served || class == "heavy" && d.came(patience/2)
 			}},
+			modelstub.Step{Shell: "touch unasked"},
 			modelstub.Step{Text: "Done."},
 		)
-		end := c.ask("--workload", class, prompt, "--", "--allowedTools", "Bash")
+		end := c.ask("--workload", class, prompt, "--", "--allowedTools", "Bash(touch inside)")
 		if end.code != 0 || strings.TrimSpace(end.stdout) != "Done." {
 			t.Fatalf("%s: status %d%s", class, end.code, c.describe(end))
 		}
@@ -140,6 +142,9 @@ func claudeTools(t *testing.T, e engine) {
 		}
 		if !exists(inside) {
 			t.Errorf("%s: Bash did nothing%s", class, c.describe(end))
+		}
+		if bypassed := exists(unasked); bypassed == light {
+			t.Errorf("%s: Bash did what nobody has permitted: %v%s", class, bypassed, c.describe(end))
 		}
 		c.expectTools(light)
 		c.expectFree()
