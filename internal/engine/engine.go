@@ -1,5 +1,10 @@
-// Package engine knows the agents' command-line programs: what they are
-// called and how to find one in a command line (E1).
+// Package engine knows the agents' command-line programs: what they are called
+// and how to find one in a command line (E1), how each is asked something
+// without a terminal (E2), confined when it is light (E5), and read (E10).
+//
+// It starts nothing. A light command line holds what docs/engines.md says of its
+// engine, as far as the engine keeps its word: what would lift it is refused, and
+// so is every word of which nobody knows what it does.
 //
 // Recognise says which engine a command starts, through the wrappers people
 // put in front of it. It reads only the words it is given and, for a program
