@@ -65,7 +65,7 @@ func (j *job) isConfined() (bool, error) {
 	if s, ok := engine.StateOf(j.engine); ok && s.Mounts {
 		return false, &Unconfinable{j.engine, "its own sandbox mounts, which no confined process may; --workload light confines it by that sandbox"}
 	}
-	if _, err := confine.Supported(); err != nil {
+	if err := confine.CanKeep(j.ports()); err != nil {
 		return false, err
 	}
 	if err := proc.CheckDir(j.cwd()); err != nil {
@@ -78,6 +78,9 @@ func (j *job) isConfined() (bool, error) {
 	j.o.Dir = dir
 	return true, nil
 }
+
+// ports are those that the configuration leaves a confined agent; nil is all.
+func (j *job) ports() []uint16 { return j.settings.EngineOf[j.engine].ConfinePorts }
 
 // outOfBounds are the places in which an agent could change how agents start.
 func (j *job) outOfBounds() []confine.Place {
@@ -167,7 +170,7 @@ func (j *job) imprison(pools []lease.Pool) error {
 	if j.jail == nil {
 		return nil
 	}
-	rules := confine.Rules{Dirs: []string{j.o.Dir}}
+	rules := confine.Rules{Dirs: []string{j.o.Dir}, Ports: j.ports()}
 	for _, dir := range j.jail.dirs {
 		if err := j.makePrivate(dir); err != nil {
 			return err

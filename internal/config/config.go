@@ -84,8 +84,13 @@ type Source struct {
 
 // EngineConf is what a file says of one engine.
 type EngineConf struct {
-	Names       []string      // base names of the executables that are this engine
-	Confine     string        // "os" or "none"; empty is unset
+	Names   []string // base names of the executables that are this engine
+	Confine string   // "os" or "none"; empty is unset
+
+	// ConfinePorts are the TCP ports that a confined agent may connect to; nil is
+	// any, and an empty list none.
+	ConfinePorts []uint16
+
 	EndOn       []string      // kinds of trouble that end a run early
 	MinGap      time.Duration // least time between two starts
 	ResultGrace time.Duration // how long a process may stay after its result

@@ -298,7 +298,10 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 		{"engine spelled otherwise", "[engine.agy]\nconfine = \"os\"\n", "engine.agy", `called "gemini"`, "", 1, 2},
 		{"engine heavy", "[engine.heavy]\nnames = []\n", "engine.heavy", "built-in pool", "", 1, 2},
 		{"engine all inline", "engine = { all = { names = [] } }\n", "engine.all", "built-in pool", "", 1, 0},
-		{"unknown engine key", "[engine.claude]\nname = [\"x\"]\n", "engine.claude.name", "unknown key; [engine.claude] has binary, confine, end_on", "", 2, 1},
+		{"unknown engine key", "[engine.claude]\nname = [\"x\"]\n", "engine.claude.name", "unknown key; [engine.claude] has binary, confine, confine_ports, end_on", "", 2, 1},
+		{"no ports", "[engine.pi]\nconfine_ports = 443\n", "engine.pi.confine_ports", "a list of ports", "", 2, 17},
+		{"no port", "[engine.pi]\nconfine_ports = [443, 0]\n", "engine.pi.confine_ports", "1 to 65535", "", 2, 17},
+		{"too large a port", "[engine.pi]\nconfine_ports = [65536]\n", "engine.pi.confine_ports", "1 to 65535", "", 2, 17},
 		{"how a built-in engine is asked", "[engine.codex]\nargs = [\"exec\"]\n", "engine.codex.args", "codex is built in", "", 2, 1},
 		{"no such placeholder", "[engine.mine]\nargs = [\"--m\", \"{modle}\"]\n", "engine.mine.args", "{modle} is no placeholder; there are {prompt} {prompt_file} {model}", "", 2, 8},
 		{"no such way to ask", "[engine.mine]\nstdin = \"file\"\n", "engine.mine.stdin", `"prompt" or "none"`, "", 2, 9},
@@ -419,13 +422,16 @@ func TestAskedPoolsAreJudged(t *testing.T) { // C8
 }
 
 func TestBuiltinPoolsMayBeCapped(t *testing.T) {
-	s := newWorld(t).user("[pools]\nall = 1\nheavy = 2\nclaude = 3\ncodex = 4\ngemini = 5\npi = 6\n[engine.claude]\nconfine = \"os\"\n").load()
+	s := newWorld(t).user("[pools]\nall = 1\nheavy = 2\nclaude = 3\ncodex = 4\ngemini = 5\npi = 6\n[engine.claude]\nconfine = \"os\"\nconfine_ports = [443, 8080]\n[engine.pi]\nconfine_ports = []\n").load()
 	for i, pool := range builtins {
 		if n, _ := s.Cap(pool); n != i+1 {
 			t.Errorf("Cap(%s) = %d, want %d", pool, n, i+1)
 		}
 	}
-	if s.EngineOf["claude"].Confine != "os" {
+	if got := s.EngineOf["pi"].ConfinePorts; got == nil || len(got) > 0 {
+		t.Errorf("no port at all became %#v", got)
+	}
+	if e := s.EngineOf["claude"]; e.Confine != "os" || !slices.Equal(e.ConfinePorts, []uint16{443, 8080}) || s.EngineOf["codex"].ConfinePorts != nil {
 		t.Errorf("%+v", s.EngineOf)
 	}
 }

@@ -200,6 +200,13 @@ func literalOf(kind kind, value string) string {
 		if digits(trimmed) && (trimmed == "0" || trimmed[0] != '0') {
 			return trimmed
 		}
+	case ports:
+		if strings.HasPrefix(trimmed, "[") && !strings.ContainsAny(trimmed, "\n#") {
+			return trimmed
+		}
+		if trimmed != "" && strings.Trim(trimmed, "0123456789, ") == "" {
+			return "[" + trimmed + "]"
+		}
 	case words:
 		return tomlValue(splitList(strings.TrimSuffix(strings.TrimPrefix(trimmed, "["), "]")))
 	}

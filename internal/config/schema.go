@@ -21,6 +21,7 @@ const (
 	duration // a text such as "90s", or a number of seconds
 	size     // a number of bytes, or a text such as "64MiB"
 	words    // a list of texts
+	ports    // a list of TCP ports
 	open     // anything: read by another part of the program
 )
 
@@ -57,6 +58,7 @@ var schema = []*key{
 	k("nesting.interactive", text, oneOf("heavy", "light-count"), func(s *Settings, _ []string, v any) { s.Interactive = v.(string) }),
 	k("engine.*.names", words, nil, engine(func(e *EngineConf, v any) { e.Names = v.([]string) })),
 	k("engine.*.confine", text, oneOf("os", "none"), engine(func(e *EngineConf, v any) { e.Confine = v.(string) })),
+	k("engine.*.confine_ports", ports, nil, engine(func(e *EngineConf, v any) { e.ConfinePorts = v.([]uint16) })),
 	k("engine.*.end_on", words, eachOf("limit", "throttle", "login", "permission"), engine(func(e *EngineConf, v any) { e.EndOn = v.([]string) })),
 	k("engine.*.min_gap", duration, nil, engine(func(e *EngineConf, v any) { e.MinGap = v.(time.Duration) })),
 	k("engine.*.result_grace", duration, nil, engine(func(e *EngineConf, v any) { e.ResultGrace = v.(time.Duration) })),

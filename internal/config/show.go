@@ -67,7 +67,7 @@ func (s *Settings) showEngine(name string, add func(string, any)) {
 		key   string
 		value any
 	}{
-		{"names", e.Names}, {"confine", e.Confine}, {"end_on", e.EndOn}, {"min_gap", e.MinGap}, {"result_grace", e.ResultGrace},
+		{"names", e.Names}, {"confine", e.Confine}, {"confine_ports", e.ConfinePorts}, {"end_on", e.EndOn}, {"min_gap", e.MinGap}, {"result_grace", e.ResultGrace},
 		{"binary", e.Binary}, {"args", e.Args}, {"stdin", e.Stdin}, {"stream", e.Stream}, {"confines", e.Confines}, {"light_args", e.LightArgs},
 	} {
 		if key := "engine." + name + "." + f.key; s.from[key] != "" {
@@ -89,6 +89,12 @@ func tomlValue(v any) string {
 			quoted[i] = tomlText(s)
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
+	case []uint16:
+		numbers := make([]string, len(v))
+		for i, n := range v {
+			numbers[i] = strconv.Itoa(int(n))
+		}
+		return "[" + strings.Join(numbers, ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }

@@ -139,6 +139,8 @@ func (k kind) value(v any, raw string) (out any, why string) {
 		return sizeValue(v, raw)
 	case words:
 		return wordsValue(v)
+	case ports:
+		return portsValue(v)
 	}
 	return v, ""
 }
@@ -183,6 +185,24 @@ func wordsValue(v any) (any, string) {
 			return nil, not
 		}
 		out = append(out, s)
+	}
+	return out, ""
+}
+
+// portsValue judges a list of ports; one with none in it is not nil.
+func portsValue(v any) (any, string) {
+	const not = "it must be a list of ports, 1 to 65535"
+	list, ok := v.([]any)
+	if !ok {
+		return nil, not
+	}
+	out := make([]uint16, 0, len(list))
+	for _, item := range list {
+		n, ok := item.(int64)
+		if !ok || n < 1 || n > math.MaxUint16 {
+			return nil, not
+		}
+		out = append(out, uint16(n))
 	}
 	return out, ""
 }

@@ -43,6 +43,16 @@ func Supported() (abi int, err error) {
 	return abi, nil
 }
 
+// CanKeep tells whether this machine can keep rules with these ports; what it
+// cannot is an *Unsupported.
+func CanKeep(ports []uint16) error {
+	abi, err := Supported()
+	if err == nil && ports != nil && abi < PortsFrom {
+		err = &Unsupported{fmt.Sprintf("its Landlock is version %d, and %d (Linux 6.7) is the first that narrows ports", abi, PortsFrom)}
+	}
+	return err
+}
+
 // Ruleset is rules as the kernel has them. It restricts nobody until Enter.
 type Ruleset struct{ fd int }
 
@@ -50,12 +60,12 @@ type Ruleset struct{ fd int }
 // now; what they lead to later does not matter. Devices that are not here are
 // passed over. An *Unsupported says that the kernel cannot keep them.
 func (r Rules) Ruleset() (*Ruleset, error) {
+	if err := CanKeep(r.Ports); err != nil {
+		return nil, err
+	}
 	abi, err := Supported()
 	if err != nil {
 		return nil, err
-	}
-	if r.Ports != nil && abi < PortsFrom {
-		return nil, &Unsupported{fmt.Sprintf("its Landlock is version %d, and %d (Linux 6.7) is the first that narrows ports", abi, PortsFrom)}
 	}
 	fd, _, err := handled(abi, r.Ports != nil).NewRulesetFD(r.list(abi)...)
 	if err != nil {
