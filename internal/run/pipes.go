@@ -39,6 +39,7 @@ type pump struct {
 	name string
 	from *os.File
 	to   *os.File  // the caller's; nil = nowhere
+	slow bool      // to may make us wait for whoever reads it
 	log  io.Writer // the recorder's; nil = none
 	err  error     // of the log; read after drained, as the two below
 	over time.Time // when the child closed it; zero = it did not
@@ -90,12 +91,13 @@ func (p *pipes) pipe(name string, to *os.File, rec Recorder) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(r)
 	p.add(name, r, to, rec)
 	return w, nil
 }
 
 func (p *pipes) add(name string, from, to *os.File, rec Recorder) {
-	m := &pump{name: name, from: from, to: to}
+	m := &pump{name: name, from: from, to: to, slow: !neverWaits(to)}
 	if rec != nil {
 		m.log = rec.Output(name)
 	}
@@ -151,8 +153,11 @@ func (p *pipes) start() {
 	}
 }
 
+// atATime is how much is read at a time, in bytes: what a pipe holds by default.
+const atATime = 64 << 10
+
 func (p *pipes) run(m *pump) {
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, atATime)
 	for {
 		n, err := m.from.Read(buf)
 		if n > 0 {
@@ -200,7 +205,7 @@ func (p *pipes) take(m *pump, data []byte) {
 	}
 	p.busy.Add(1)
 	begun := time.Now()
-	err := p.stop.write(m.to, data)
+	err := p.stop.write(m.to, data, m.slow)
 	if time.Since(begun) > atOnce {
 		p.held.Store(p.clock())
 	}

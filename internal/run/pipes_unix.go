@@ -85,24 +85,44 @@ func (s *stopper) wait(fd int, events int16) error {
 // takes something (PIPE_BUF).
 const atomicWrite = 4096
 
-// write delivers data to f. It goes past os.File, whose Write would kill this
-// process by SIGPIPE where stdout is closed.
-func (s *stopper) write(f *os.File, data []byte) error {
+// write delivers data to f, of which waits says whether it may make anybody wait.
+// It goes past os.File, whose Write would kill this process by SIGPIPE where
+// stdout is closed.
+func (s *stopper) write(f *os.File, data []byte, waits bool) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = conn.Control(func(fd uintptr) { failed = s.writeAll(int(fd), data) })
+	err = conn.Control(func(fd uintptr) { failed = s.writeAll(int(fd), data, waits) })
 	return errors.Join(err, failed)
 }
 
-func (s *stopper) writeAll(fd int, data []byte) error {
+// neverWaits tells whether a write to f never waits for somebody who reads: f is a
+// file, or the null device.
+func neverWaits(f *os.File) bool {
+	if f == nil {
+		return true
+	}
+	st, err := f.Stat()
+	return err == nil && (st.Mode().IsRegular() || isNull(st))
+}
+
+func isNull(st os.FileInfo) bool {
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(st, null)
+}
+
+func (s *stopper) writeAll(fd int, data []byte, waits bool) error {
 	for len(data) > 0 {
-		if err := s.wait(fd, unix.POLLOUT); err != nil {
-			return err
+		most := len(data)
+		if waits {
+			if err := s.wait(fd, unix.POLLOUT); err != nil {
+				return err
+			}
+			most = min(most, atomicWrite)
 		}
-		n, err := unix.Write(fd, data[:min(len(data), atomicWrite)])
+		n, err := unix.Write(fd, data[:most])
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue

@@ -30,10 +30,14 @@ func newStopper() (*stopper, error) { return &stopper{}, nil }
 func (*stopper) set()   {}
 func (*stopper) close() {}
 
-func (*stopper) write(f *os.File, data []byte) error {
+func (*stopper) write(f *os.File, data []byte, _ bool) error {
 	_, err := f.Write(data)
 	return err
 }
+
+func neverWaits(*os.File) bool { return false }
+
+func widen(*os.File) {}
 
 // readReady cannot look without waiting on Windows.
 func readReady(*os.File, []byte) int { return 0 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -324,4 +325,38 @@ func (s *slowRecorder) Output(name string) io.Writer {
 		<-s.wait
 		return to.Write(p)
 	})
+}
+
+// TestOnlyFilesAreWrittenWithoutWaiting: what may make us wait is asked first, so
+// that the waiting can be given up.
+func TestOnlyFilesAreWrittenWithoutWaiting(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	null, _ := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	defer null.Close()
+	full, _ := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	defer full.Close()
+	for f, want := range map[*os.File]bool{file: true, null: true, w: false, full: false} {
+		if neverWaits(f) != want {
+			t.Errorf("%s: %v", f.Name(), !want)
+		}
+	}
+	spec := sh(`head -c 3000000 /dev/zero; echo end`)
+	spec.Record, spec.Stdout = true, file
+	if out, err := Agent(context.Background(), spec, Deps{}); err != nil || out.Outcome != Exited {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	text, err := os.ReadFile(file.Name())
+	if err != nil || len(text) != 3000004 || !bytes.HasSuffix(text, []byte("\x00end\n")) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -246,6 +247,9 @@ func text(b []byte) (int, found) {
 			return i + 1, whole
 		case b[i] != '\\':
 			return 0, broken // a control byte
+		case i+1 < len(b) && short[b[i+1]]:
+			i += 2
+			continue
 		}
 		n, f := escape(b[i:])
 		if f != whole {
@@ -300,8 +304,9 @@ func plain(b []byte) (n int) {
 	for ; len(b)-n >= 8; n += 8 {
 		x := binary.LittleEndian.Uint64(b[n:])
 		quote, slash := x^ones*'"', x^ones*'\\'
-		if ((x-ones*0x20)&^x|(quote-ones)&^quote|(slash-ones)&^slash)&tops != 0 {
-			break
+		// The lowest bit that is set is right; what borrowed from it may not be.
+		if found := ((x-ones*0x20)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & tops; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
 		}
 	}
 	for n < len(b) && b[n] >= 0x20 && b[n] != '"' && b[n] != '\\' {

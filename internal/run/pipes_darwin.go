@@ -1,0 +1,6 @@
+package run
+
+import "os"
+
+// widen leaves a pipe as it is: the system lets it grow by itself.
+func widen(*os.File) {}
