@@ -28,6 +28,7 @@ type reading struct {
 	rec    *recorder
 	reader *stream.Reader
 	kept   *record.Capture // nil: they are not kept
+	lines  []byte          // events gathered and not kept yet
 	tell   func(Event)     // nil: nobody asked
 
 	saved time.Time // when the record was last written because of an event
@@ -37,7 +38,7 @@ type reading struct {
 // newReading reads the output of a run whose engine's decoder is d.
 func newReading(r *recorder, d stream.Decoder) *reading {
 	g := &reading{rec: r, tell: r.j.o.OnEvent}
-	g.reader = stream.NewReader(d, stream.Options{Emit: g.event})
+	g.reader = stream.NewReader(d, stream.Options{Emit: g.event, Flush: g.flush})
 	return g
 }
 
@@ -72,7 +73,9 @@ func (g *reading) event(e Event) {
 	now := time.Now()
 	if g.kept != nil {
 		if line, err := json.Marshal(keptEvent{record.At(now), e}); err == nil {
-			_, _ = g.kept.Write(append(line, '\n')) // it takes everything, and counts what it cannot keep
+			if g.lines = append(append(g.lines, line...), '\n'); len(g.lines) >= mostLines {
+				g.flush()
+			}
 		}
 	}
 	if g.tell != nil {
@@ -81,6 +84,20 @@ func (g *reading) event(e Event) {
 	g.note(e, now)
 	if e.Retry != nil && slices.Contains(g.rec.j.endOn(), string(e.Fault)) {
 		g.rec.j.giveUp(errEndedOn)
+	}
+}
+
+// mostLines is about how much of events is gathered before it is kept, in bytes.
+const mostLines = 32 << 10
+
+// flush keeps what was gathered.
+func (g *reading) flush() {
+	if g.kept == nil {
+		return
+	}
+	_, _ = g.kept.Write(g.lines) // it takes everything, and counts what it cannot keep
+	if g.lines = g.lines[:0]; cap(g.lines) > 4*mostLines {
+		g.lines = nil // an answer of megabytes was among them
 	}
 }
 
