@@ -102,15 +102,27 @@ func formatOf(args []string) (format string) {
 	return format
 }
 
-// geminiPolicy takes away what writes files: an administrator's rule outranks
-// those of the user, of every approval mode and of extensions. A tool that is
-// denied whatever its arguments is not offered to the model at all.
+// geminiPolicy takes away what writes files, and the tools of others, of which
+// nobody knows what they write: an administrator's rule outranks those of the
+// user, of every approval mode and of extensions. A tool that is denied whatever
+// its arguments is not offered to the model at all.
 const geminiPolicy = `[[rule]]
 toolName = ["write_file", "replace", "save_memory"]
 decision = "deny"
 priority = 999
 denyMessage = "This agent runs as light: it does not write files with its own tools."
+
+[[rule]]
+mcpName = "*"
+toolName = "*"
+decision = "deny"
+priority = 999
+denyMessage = "This agent runs as light: it uses no MCP server."
 `
+
+// noServer is the one MCP server that may be started: none has this name, and an
+// empty one is an error to gemini.
+const noServer = "none-of-a-light-agent"
 
 // policyFile is the name of the file with geminiPolicy.
 const policyFile = "gemini-light.toml"
@@ -135,13 +147,13 @@ func geminiLight(args []string, _ string) (Confinement, error) {
 	if len(args) > 0 && slices.Contains(geminiManages, args[0]) {
 		return Confinement{}, &Lifted{"gemini", args[0], "it manages gemini itself and starts no agent"}
 	}
-	if err := lifts(args, geminiLifts, true); err != nil {
+	if err := geminiFlags.check(args); err != nil {
 		return Confinement{}, err
 	}
 	if err := geminiHere().outranks(); err != nil {
 		return Confinement{}, err
 	}
-	add := []string{"--admin-policy", fileWord(policyFile)}
+	add := []string{"--admin-policy", fileWord(policyFile), "--allowed-mcp-server-names", noServer}
 	if runtime.GOOS == "darwin" && !slices.ContainsFunc(args, isSandbox) {
 		add = append(add, "--sandbox") // sandbox-exec is part of macOS; elsewhere it takes containers
 	}
@@ -171,47 +183,69 @@ func (m geminiMachine) outranks() error {
 // agyLight asks agy for its own sandbox, and refuses what skips its questions:
 // without an answer, a headless agy does not do what it has to ask for.
 func agyLight(args []string, _ string) (Confinement, error) {
-	if err := lifts(args, agyLifts, false); err != nil {
+	if err := agyFlags.check(args); err != nil {
 		return Confinement{}, err
 	}
 	return Confinement{Args: append([]string{"--sandbox"}, args...)}, nil
 }
 
-// lift is a flag that does not go with light.
+// dialectFlags are the flags of gemini or agy, for light: those that may stay, and
+// those of which only some values may, or none, and why.
+type dialectFlags struct {
+	yargs bool   // gemini's parser: -dy are two flags, approvalMode is approval-mode
+	fine  string // names without dashes, separated by blanks
+	texts string // of these, those whose next word is a text whatever it begins with
+	lifts []lift
+}
+
+// lift is a flag that goes with light at most with some values.
 type lift struct {
-	flag string // as the engine lists it, without its dashes
+	flag string
 	why  string
-	// fine tells which values may stay; nil: none.
-	fine func(value string) bool
+	fine func(value string) bool // nil: none
 }
 
 const (
 	allowsAll   = "it allows every tool"
 	moreRoom    = "it lets the agent write in further directories"
+	elsewhere   = "the agent would work in another directory"
 	equalRules  = "rules of the same rank could allow what light takes away"
 	noSandbox   = "it may switch the sandbox off"
 	editsItself = "only a mode that allows no edits goes with it"
+	noServers   = "a light agent uses no MCP server"
 	writers     = "it allows a tool that writes files, which light takes away"
+	unknownFlag = "nobody here knows what it does"
 )
 
-var geminiLifts = []lift{
-	{"yolo", allowsAll, nil},
-	{"approval-mode", editsItself, exactly("default", "plan")},
-	{"include-directories", moreRoom, nil},
-	{"admin-policy", equalRules, nil},
-	{"allowed-tools", writers, func(list string) bool { return !slices.ContainsFunc(strings.Split(list, ","), writes) }},
-	{"sandbox", noSandbox, func(value string) bool { return value != "true" && value != "false" }},
+var geminiFlags = dialectFlags{
+	yargs: true,
+	fine: "debug d model m prompt p prompt-interactive i skip-trust policy acp experimental-acp extensions e list-extensions l resume r " +
+		"session-file session-id list-sessions delete-session screen-reader output-format o raw-output accept-raw-output-risk version v help h",
+	lifts: []lift{
+		{"yolo", allowsAll, nil}, {"y", allowsAll, nil},
+		{"approval-mode", editsItself, exactly("default", "plan")},
+		{"include-directories", moreRoom, nil},
+		{"worktree", elsewhere, nil}, {"w", elsewhere, nil},
+		{"admin-policy", equalRules, nil},
+		{"allowed-mcp-server-names", noServers, nil},
+		{"allowed-tools", writers, func(list string) bool { return !slices.ContainsFunc(strings.Split(list, ","), writes) }},
+		{"sandbox", noSandbox, isNoBool}, {"s", noSandbox, isNoBool},
+	},
 }
 
-var agyLifts = []lift{
-	{"dangerously-skip-permissions", allowsAll, nil},
-	{"yolo", allowsAll, nil},
-	{"approval-mode", editsItself, exactly("default", "plan")},
-	{"mode", editsItself, exactly("plan")},
-	{"add-dir", moreRoom, nil},
-	{"include-directories", moreRoom, nil},
-	{"allowed-tools", writers, nil},
-	{"sandbox", noSandbox, func(string) bool { return true }},
+// isNoBool: what yargs does not take for the value of a flag that is on by itself.
+func isNoBool(value string) bool { return value != "true" && value != "false" }
+
+var agyFlags = dialectFlags{
+	fine: "p print prompt model output-format input-format json-schema conversation continue c print-timeout log-file effort " +
+		"disable-slash-commands version help h",
+	texts: "p print prompt",
+	lifts: []lift{
+		{"dangerously-skip-permissions", allowsAll, nil},
+		{"mode", editsItself, exactly("plan")},
+		{"add-dir", moreRoom, nil},
+		{"sandbox", noSandbox, func(string) bool { return true }},
+	},
 }
 
 func exactly(values ...string) func(string) bool {
@@ -226,69 +260,70 @@ func writes(tool string) bool {
 	case "writefile", "write", "replace", "edit", "savememory", "memory", "*":
 		return true
 	}
-	return false
+	return strings.HasPrefix(name, "mcp")
 }
 
-// lifts finds the flag among args that would lift the confinement of a light
-// agent. So that none is overlooked, every word before "--" that begins with a
-// dash is taken for a flag: yargs, which reads gemini's, takes no such word for a
-// value. Other spellings of a flag are refused, not guessed, whether the engine
-// would know them or not (E3). clusters tells that a single dash is followed by
-// flags of one letter each, as with yargs; with Go's flags, agy's, it is as good
-// as two.
-func lifts(args []string, all []lift, clusters bool) error {
-	for i, word := range args {
-		if word == "--" {
-			return nil
-		}
+// check refuses what among args would lift the confinement of a light agent, and
+// what is not known not to: another spelling, another case, a beginning of a name
+// and --no-x are not guessed (E3). Every word before "--" that begins with a dash
+// is taken for a flag, as yargs takes none of them for a value.
+func (f dialectFlags) check(args []string) error {
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		word := args[i]
 		if len(word) < 2 || word[0] != '-' {
 			continue
 		}
 		name, value, attached := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if clusters && word[1] != '-' {
-			if strings.Contains(letters(name), "y") {
-				return &Lifted{"gemini", word, allowsAll}
-			}
-			if attached && strings.HasSuffix(name, "s") {
-				return &Lifted{"gemini", word, noSandbox}
-			}
-			continue
-		}
 		setting := word
 		if !attached && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
 			value = args[i+1]
 			setting += " " + value
 		}
-		for _, l := range all {
-			if why := l.judge(name, value, attached); why != "" {
-				return &Lifted{"gemini", setting, why}
+		names := []string{name}
+		if f.yargs && word[1] != '-' && name != "" {
+			names = strings.Split(name, "") // the value is the last one's
+		}
+		for _, name := range names[:len(names)-1] {
+			if why := f.judge(name, "", false); why != "" {
+				return &Lifted{"gemini", word, why}
 			}
+		}
+		if why := f.judge(names[len(names)-1], value, attached); why != "" {
+			return &Lifted{"gemini", setting, why}
+		}
+		if !attached && slices.Contains(strings.Fields(f.texts), name) {
+			i++
 		}
 	}
 	return nil
 }
 
-// judge says why a flag does not go with light; "" when it is none of l's.
-func (l lift) judge(name, value string, attached bool) string {
-	plain, whole := plainName(name), plainName(l.flag)
-	switch {
-	case plain == "no"+whole:
-		return l.why
-	case plain != whole && strings.HasPrefix(whole, plain) && plain != "":
-		return "it may stand for --" + l.flag + ", and " + l.why
-	case plain != whole:
-		return ""
-	case name != l.flag && name != camel(l.flag), l.fine == nil, !l.fine(value), attached && l.why == noSandbox:
-		return l.why
+// judge says why a flag does not go with light; "" when it does.
+func (f dialectFlags) judge(name, value string, attached bool) string {
+	for _, l := range f.lifts {
+		switch exact := name == l.flag || f.yargs && name == camel(l.flag); {
+		case exact && l.why == noSandbox && attached, exact && (l.fine == nil || !l.fine(value)):
+			return l.why
+		case exact:
+			return ""
+		case alike(name, l.flag):
+			return "it may stand for --" + l.flag + ": " + l.why
+		}
 	}
-	return ""
+	for _, flag := range strings.Fields(f.fine) {
+		if name == flag || f.yargs && name == camel(flag) {
+			return ""
+		}
+	}
+	return unknownFlag
 }
 
-// plainName is a flag's name without what its spellings differ in. What follows
-// a dot is a key inside its value to yargs.
-func plainName(name string) string {
+// alike tells whether somebody may have meant a flag by another name.
+func alike(name, flag string) bool {
+	plain := strings.NewReplacer("-", "", "_", "")
 	name, _, _ = strings.Cut(strings.ToLower(name), ".")
-	return strings.NewReplacer("-", "", "_", "").Replace(name)
+	name, flag = plain.Replace(name), plain.Replace(flag)
+	return len(name) > 1 && (strings.HasPrefix(flag, name) || strings.TrimPrefix(name, "no") == flag)
 }
 
 // camel is a flag's name as yargs takes it, too: approvalMode.
@@ -298,16 +333,4 @@ func camel(flag string) string {
 		words[i+1] = strings.ToUpper(word[:1]) + word[1:]
 	}
 	return strings.Join(words, "")
-}
-
-// letters are those of flags that are written together, up to what is their
-// value.
-func letters(name string) string {
-	end := strings.IndexFunc(name, func(c rune) bool {
-		return !(c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
-	})
-	if end < 0 {
-		return name
-	}
-	return name[:end]
 }

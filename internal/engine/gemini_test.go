@@ -104,7 +104,10 @@ func TestWhatLiftsGeminisLightIsRefused(t *testing.T) {
 		{"gemini --admin-policy x.toml", "--admin-policy x.toml"}, {"gemini --no-admin-policy", "--no-admin-policy"}, {"gemini --adminPolicy=x", "--adminPolicy=x"},
 		{"gemini --allowed-tools write_file", "--allowed-tools write_file"}, {"gemini --allowed-tools=run_shell_command,replace", "--allowed-tools=run_shell_command,replace"},
 		{"gemini --allowed-tools *", "--allowed-tools *"}, {"gemini --allowed-tools WriteFileTool", "--allowed-tools WriteFileTool"}, {"gemini --allowed-tools edit(x)", "--allowed-tools edit(x)"},
-		{"gemini --sandbox=false", "--sandbox=false"}, {"gemini --no-sandbox", "--no-sandbox"}, {"gemini --sandbox false", "--sandbox false"}, {"gemini -s=false", "-s=false"},
+		{"gemini --allowed-mcp-server-names x", "--allowed-mcp-server-names x"}, {"gemini --allowedMcpServerNames=x", "--allowedMcpServerNames=x"},
+		{"gemini --sandbox=false", "--sandbox=false"}, {"gemini --no-sandbox", "--no-sandbox"}, {"gemini --sandbox false", "--sandbox false"}, {"gemini -s=false", "-s=false"}, {"gemini -s false", "-s false"}, {"gemini --s=false", "--s=false"}, {"gemini -ds false", "-ds false"}, {"gemini --y", "--y"}, {"gemini -p=x -=", "-="},
+		{"gemini --worktree x", "--worktree x"}, {"gemini -w", "-w"}, {"gemini --something-new", "--something-new"}, {"gemini -q", "-q"}, {"gemini --record-responses=x", "--record-responses=x"},
+		{"gemini --allowed-tools mcp_x_y", "--allowed-tools mcp_x_y"}, {"agy --project x", "--project x"}, {"agy --approval-mode yolo", "--approval-mode yolo"}, {"agy --printing --add-dir /x", "--printing"},
 		{"gemini mcp add x", "mcp"}, {"gemini extensions install x", "extensions"},
 		{"npx @google/gemini-cli --yolo", "--yolo"}, {"env A=1 nice gemini -p x -y", "-y"}, {"node /x/@google/gemini-cli/bundle/gemini.js --yolo", "--yolo"},
 		{"agy --dangerously-skip-permissions -p x", "--dangerously-skip-permissions"}, {"agy -dangerously-skip-permissions -p x", "-dangerously-skip-permissions"},
@@ -122,15 +125,16 @@ func TestWhatLiftsGeminisLightIsRefused(t *testing.T) {
 // comes after it, unchanged (C138). A line typed by hand is confined as well.
 func TestGeminisLightCannotBeUndone(t *testing.T) {
 	for _, tt := range []struct{ argv, want string }{
-		{"gemini --output-format stream-json -m x", "gemini --admin-policy /files/gemini-light.toml --output-format stream-json -m x"},
-		{"gemini -p hello", "gemini --admin-policy /files/gemini-light.toml -p hello"},
-		{"gemini", "gemini --admin-policy /files/gemini-light.toml"},
-		{"nice -n 5 npx -y @google/gemini-cli@0.61.0 -p hello", "nice -n 5 npx -y @google/gemini-cli@0.61.0 --admin-policy /files/gemini-light.toml -p hello"},
-		{"env A=1 gemini --policy mine.toml --approval-mode plan", "env A=1 gemini --admin-policy /files/gemini-light.toml --policy mine.toml --approval-mode plan"},
-		{"gemini --allowed-tools run_shell_command(git),read_file --skip-trust -d", "gemini --admin-policy /files/gemini-light.toml --allowed-tools run_shell_command(git),read_file --skip-trust -d"},
-		{"gemini -s -p x", "gemini --admin-policy /files/gemini-light.toml -s -p x"},
-		{"gemini --resume latest -- --yolo -y", "gemini --admin-policy /files/gemini-light.toml --resume latest -- --yolo -y"},
+		{"gemini --output-format stream-json -m x", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent --output-format stream-json -m x"},
+		{"gemini -p hello", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent -p hello"},
+		{"gemini", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent"},
+		{"nice -n 5 npx -y @google/gemini-cli@0.61.0 -p hello", "nice -n 5 npx -y @google/gemini-cli@0.61.0 --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent -p hello"},
+		{"env A=1 gemini --policy mine.toml --approval-mode plan", "env A=1 gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent --policy mine.toml --approval-mode plan"},
+		{"gemini --allowed-tools run_shell_command(git),read_file --skip-trust -d", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent --allowed-tools run_shell_command(git),read_file --skip-trust -d"},
+		{"gemini -s -p x", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent -s -p x"},
+		{"gemini --resume latest -- --yolo -y", "gemini --admin-policy /files/gemini-light.toml --allowed-mcp-server-names none-of-a-light-agent --resume latest -- --yolo -y"},
 		{"agy -p x --output-format json", "agy --sandbox -p x --output-format json"},
+		{"agy --mode plan --prompt --add-dir", "agy --sandbox --mode plan --prompt --add-dir"},
 	} {
 		argv := words(tt.argv)
 		got, c, err := (Known{Resolve: noDisk(t)}).Light("gemini", argv, "/w", "/files")
@@ -296,3 +300,31 @@ func TestLongAnswerIsBounded(t *testing.T) {
 }
 
 func FuzzGeminiStream(f *testing.F) { fuzzDecoder(f, "gemini", newGeminiDecoder) }
+
+// FuzzGeminiLight: whatever the words are, they are refused, or stand unchanged
+// behind what confines them; and none that allows everything stands.
+func FuzzGeminiLight(f *testing.F) {
+	for _, seed := range []string{"-dy", "--approval-mode\nyolo", "-=", "--", "-p\n--\n--yolo", "--sandbox=\n-s\nfalse", "mcp"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		args := strings.Split(text, "\n")
+		for _, light := range []func([]string, string) (Confinement, error){geminiLight, agyLight} {
+			c, err := light(args, "/w")
+			if err != nil {
+				if !errors.As(err, new(*Lifted)) {
+					t.Fatalf("%q: %v", args, err)
+				}
+				continue
+			}
+			if !slices.Equal(c.Args[len(c.Args)-len(args):], args) {
+				t.Fatalf("%q became %q", args, c.Args)
+			}
+			end := slices.Index(append(slices.Clone(args), "--"), "--")
+			if light, all := args[:end], []string{"--yolo", "-y", "--dangerously-skip-permissions", "--add-dir", "--include-directories", "--admin-policy"}; c.Files != nil &&
+				slices.ContainsFunc(light, func(word string) bool { return slices.Contains(all, word) }) {
+				t.Fatalf("%q stands", args)
+			}
+		}
+	})
+}
