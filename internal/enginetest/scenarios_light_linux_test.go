@@ -17,25 +17,31 @@ import (
 	"github.com/handsel/handsel/internal/modelstub"
 )
 
-// TestLightEnginesAreConfined is E5 and C138 on the real CLIs: what light
-// promises holds against a user's settings that open everything, and the same
-// without light does not, so that each claim can fail.
-func TestLightEnginesAreConfined(t *testing.T) {
-	for _, tt := range []struct {
-		engine, name string
-		play         func(*testing.T, engine)
-	}{
-		{"claude", "tools", claudeTools},
-		{"claude", "lifted", refusesLifted},
-		{"codex", "writes and connects", codexWrites},
-		{"codex", "resumed", codexResumed},
-		{"codex", "lifted", refusesLifted},
-	} {
-		t.Run(tt.engine+" "+tt.name, func(t *testing.T) {
-			at := slices.IndexFunc(engines, func(e engine) bool { return e.name == tt.engine })
-			tt.play(t, engines[at])
-		})
+func init() { scenarios = append(scenarios, scenario{"light, by its own means", light}) }
+
+// light is E5 and C138 on the real CLIs: what light promises holds against a
+// user's settings that open everything, and the same without light does not, so
+// that each claim can fail. What would lift it is refused before anything starts.
+func light(t *testing.T, e engine) string {
+	refusesLifted(t, e)
+	switch e.name {
+	case "claude":
+		claudeTools(t, e)
+		return "no tool that writes, nor in its own agents; no MCP server; permissions hold"
+	case "codex":
+		codexWrites(t, e)
+		return "writes inside and in its scratch directory alone, connects to nothing"
+	case "codex-sandboxed":
+		codexResumed(t, e)
+		return "the same for a conversation that began heavy"
+	case "gemini":
+		geminiTools(t, e, false)
+		geminiTools(t, e, true)
+		return "no tool that writes; no MCP server"
+	case "pi":
+		return "refused: it has no means"
 	}
+	return ""
 }
 
 // ask runs handsel agent, with the engine found in PATH.
@@ -322,7 +328,14 @@ func refusesLifted(t *testing.T, e engine) {
 			{[]string{"exec", "-c", "sandbox_workspace_write.network_access=true", "-"}, "-c sandbox_workspace_write.network_access"},
 			{[]string{"exec", "--add-dir=/", "-"}, "--add-dir"},
 		},
-	}[e.name]
+		"gemini": {
+			{[]string{"-p", "x", "--yolo"}, "--yolo"},
+			{[]string{"--include-directories", "/", "-p", "x"}, "--include-directories"},
+		},
+		"pi": {
+			{[]string{"-p", "x"}, "pi has nothing to confine itself with"},
+		},
+	}[e.pool]
 	for _, one := range lines {
 		c := newCell(t, e, nil, modelstub.Step{Text: "Done."})
 		end := c.run([]string{os.Getenv("HANDSEL_BIN"), "run", "--workload", "light", "--"}, one.args...)
