@@ -303,7 +303,7 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 		{"no port", "[engine.pi]\nconfine_ports = [443, 0]\n", "engine.pi.confine_ports", "1 to 65535", "", 2, 17},
 		{"too large a port", "[engine.pi]\nconfine_ports = [65536]\n", "engine.pi.confine_ports", "1 to 65535", "", 2, 17},
 		{"how a built-in engine is asked", "[engine.codex]\nargs = [\"exec\"]\n", "engine.codex.args", "codex is built in", "", 2, 1},
-		{"no such placeholder", "[engine.mine]\nargs = [\"--m\", \"{modle}\"]\n", "engine.mine.args", "{modle} is no placeholder; there are {prompt} {prompt_file} {model}", "", 2, 8},
+		{"no such placeholder", "[engine.mine]\nargs = [\"--m\", \"{models}\"]\n", "engine.mine.args", "{models} is no placeholder; there are {prompt} {prompt_file} {model}", "", 2, 8},
 		{"no such way to ask", "[engine.mine]\nstdin = \"file\"\n", "engine.mine.stdin", `"prompt" or "none"`, "", 2, 9},
 		{"no such stream", "[engine.mine]\nstream = \"agy\"\n", "engine.mine.stream", `"gemini" or "pi" or "none"`, "", 2, 10},
 		{"confined by nothing said", "[engine.mine]\nconfines = \" \"\n", "engine.mine.confines", "it is empty", "", 2, 12},
