@@ -90,8 +90,9 @@ func (b *bench) streamRate(ctx context.Context) error {
 	return nil
 }
 
-// writeConversation writes what claude prints in a long turn: for each thing that
-// the model says, a few results of tools, short and long.
+// writeConversation writes what claude prints in a long turn, in which the model
+// reads one file after the other: 4 KiB each, and every sixteenth 64 KiB. Each file
+// stands in its line twice, as claude has it.
 func writeConversation(path string, size int64) (written int64, events int, err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -112,7 +113,7 @@ func writeConversation(path string, size int64) (written int64, events int, err 
 		if i%16 == 0 {
 			content = strings.Repeat(code, 16)
 		}
-		line(`{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_%d","type":"tool_result","content":"%s"}]},"parent_tool_use_id":null,"session_id":"0c4a7f06","uuid":"%032x"}`, i, content, i)
+		line(`{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_%d","type":"tool_result","content":"%s"}]},"parent_tool_use_id":null,"session_id":"0c4a7f06","uuid":"%032x","tool_use_result":{"type":"text","file":{"filePath":"internal/a%d.go","content":"%s","numLines":180,"startLine":1,"totalLines":180}}}`, i, content, i, i, content)
 		events += 2
 	}
 	line(`{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"0c4a7f06","num_turns":9}`)

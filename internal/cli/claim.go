@@ -104,6 +104,7 @@ func (a *app) attempt(o handsel.RunOptions) (*handsel.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	keepLittle()
 	o.Subreaper, o.Signals = true, signals
 	o.OnNote = func(text string) { a.say("%s", oneLine(text)) }
 	return c.Run(context.Background(), o)

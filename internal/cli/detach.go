@@ -107,6 +107,7 @@ func (a *app) runDetached(f *startFlags, line *os.File, argv []string) (*handsel
 	if err != nil {
 		return handsel.NothingRan(), err
 	}
+	keepLittle()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handsel.RunSignals()...)
 	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
