@@ -77,6 +77,7 @@ func TestPiEndings(t *testing.T) { // E10, E11
 		{"anthropic-throttle", 0, "session limit result", stream.ByThrottle, soon, "Rate limit reached"},
 		{"login", 0, "session error result", stream.ByLogin, time.Time{}, "API key not valid"},
 		{"anthropic-login", 0, "session error result", stream.ByLogin, time.Time{}, "API key not valid"},
+		{"no-key", 1, "error session", stream.ByLogin, time.Time{}, "No API key found for anthropic"},
 		{"overloaded", 0, "session limit result", stream.ByThrottle, time.Time{}, "529 Overloaded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
