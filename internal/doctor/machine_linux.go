@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unsafe"
 
+	"github.com/handsel/handsel/internal/confine"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
 	"golang.org/x/sys/unix"
@@ -75,8 +75,12 @@ func kernel(World) []Finding {
 	add(inotifyWorks(), "inotify", "inotify: waiters are woken by events", "no inotify: waiters look every few seconds")
 	_, psi := machine.Source("psi", "/proc/pressure/memory")
 	add(psi == nil, "psi", "pressure stall information (PSI)", "no pressure stall information (PSI): admission cannot see memory pressure")
-	abi := landlockABI()
-	add(abi > 0, "landlock", "Landlock, ABI "+strconv.Itoa(abi), "no Landlock: light agents cannot be confined by it")
+	abi, err := confine.Supported()
+	f := finding(OK, "landlock", "Landlock, version %d: --confine os", abi)
+	if err != nil {
+		f = finding(Note, "landlock", "%v", err)
+	}
+	out = append(out, f)
 	add(cgroup2() != "", "cgroup2", "cgroup v2 at "+cgroup2(), "no cgroup v2")
 	return out
 }
@@ -88,16 +92,6 @@ func inotifyWorks() bool {
 	}
 	unix.Close(fd)
 	return true
-}
-
-// landlockABI asks the kernel for the version of Landlock; 0 = none.
-func landlockABI() int {
-	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(nil)), 0, version)
-	if errno != 0 {
-		return 0
-	}
-	return int(abi)
 }
 
 // cgroup2 is where the unified hierarchy is mounted.
