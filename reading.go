@@ -64,6 +64,7 @@ func (g *reading) output(name string) io.Writer {
 
 // keptEvent is a line of events.ndjson.
 type keptEvent struct {
+	V  int         `json:"v"`
 	At record.Time `json:"at"`
 	Event
 }
@@ -72,7 +73,7 @@ type keptEvent struct {
 func (g *reading) event(e Event) {
 	now := time.Now()
 	if g.kept != nil {
-		if line, err := json.Marshal(keptEvent{record.At(now), e}); err == nil {
+		if line, err := json.Marshal(keptEvent{1, record.At(now), e}); err == nil {
 			if g.lines = append(append(g.lines, line...), '\n'); len(g.lines) >= mostLines {
 				g.flush()
 			}

@@ -160,11 +160,17 @@ func (a *app) question(f *startFlags, p *promptFlags, s *showing, words []string
 	return h.Agent(context.Background(), p.question, f.opts)
 }
 
+// eventJSON is a line of agent --json (docs/reference/schemas/event.schema.json).
+type eventJSON struct {
+	V int `json:"v"`
+	handsel.Event
+}
+
 // teller prints events as they come.
 func (a *app) teller(s *showing) func(handsel.Event) {
 	switch {
 	case s.asJSON:
-		return func(e handsel.Event) { _ = a.printJSONLine(e) }
+		return func(e handsel.Event) { _ = a.printJSONLine(eventJSON{1, e}) }
 	case s.raw, s.quiet, !isTerminal(a.Err):
 		return nil
 	}

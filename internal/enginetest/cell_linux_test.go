@@ -32,6 +32,7 @@ type cell struct {
 	stub   *modelstub.Stub
 
 	home, work, tmp, state string
+	config                 string // HANDSEL_CONFIG; empty: none
 	mark                   string // stands in the environment of all this cell starts
 }
 
@@ -123,6 +124,9 @@ func (c *cell) environment() []string {
 		"HANDSEL_HOME=" + c.state,
 		"HANDSEL_MAX_AGENTS=2", "HANDSEL_MAX_AGENTS_HEAVY=2",
 		"HANDSEL_MAX_AGENTS_" + strings.ToUpper(c.engine.pool) + "=1",
+	}
+	if c.config != "" {
+		env = append(env, "HANDSEL_CONFIG="+c.config)
 	}
 	if c.engine.env != nil {
 		env = append(env, c.engine.env(c.stub.URL)...)

@@ -15,7 +15,8 @@ type engine struct {
 	bin   string // in node_modules/.bin
 	pool  string // its own pool under handsel
 	turn  []string
-	stdin bool // the prompt comes on stdin, not as an argument
+	free  []string // what handsel agent must add so that the turn's tools are not asked for
+	stdin bool     // the prompt comes on stdin, not as an argument
 	env   func(url string) []string
 	files func(url string) map[string]string // below HOME
 }
@@ -26,6 +27,7 @@ var engines = []engine{
 	{
 		name: "claude", bin: "claude", pool: "claude", stdin: true,
 		turn: []string{"-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"},
+		free: []string{"--dangerously-skip-permissions"},
 		env: func(url string) []string {
 			return []string{
 				"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=x",
@@ -37,18 +39,21 @@ var engines = []engine{
 	{
 		name: "codex", bin: "codex", pool: "codex", stdin: true,
 		turn:  []string{"exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"},
+		free:  []string{"--dangerously-bypass-approvals-and-sandbox"},
 		env:   codexEnv,
 		files: codexFiles,
 	},
 	{
 		name: "codex-sandboxed", bin: "codex", pool: "codex", stdin: true,
 		turn:  []string{"exec", "--json", "--skip-git-repo-check", "--sandbox", "workspace-write", "-"},
+		free:  []string{"--sandbox", "workspace-write"},
 		env:   codexEnv,
 		files: codexFiles,
 	},
 	{
 		name: "gemini", bin: "gemini", pool: "gemini",
 		turn: []string{"--output-format", "stream-json", "--approval-mode", "yolo", "-m", "gemini-2.5-pro", "-p", prompt},
+		free: []string{"--approval-mode", "yolo", "-m", "gemini-2.5-pro"},
 		env: func(url string) []string {
 			return []string{
 				"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_CLI_TRUST_WORKSPACE=true",
@@ -66,6 +71,7 @@ var engines = []engine{
 	{
 		name: "pi", bin: "pi", pool: "pi",
 		turn: []string{"-p", "--mode", "json", "--provider", "stub", "--model", "stub-model", prompt},
+		free: []string{"--provider", "stub", "--model", "stub-model"},
 		env: func(string) []string {
 			return []string{"PI_OFFLINE=1", "PI_SKIP_VERSION_CHECK=1"}
 		},

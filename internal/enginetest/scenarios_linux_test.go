@@ -32,6 +32,14 @@ var scenarios = []scenario{
 	{"turn, ordinary user", turnOrdinary},
 	{"API error", apiError},
 	{"SIGTERM in the turn", terminated},
+	{"agent", agentTurn},
+	{"agent: limit", agentLimit},
+	{"agent: login", agentLogin},
+	{"agent: retrying", agentRetrying},
+	{"agent: 20 MB", agentBig},
+	{"agent: resume", agentResume},
+	{"agent: stall", agentStall},
+	{"agent: cancel", agentCancelled},
 }
 
 // TestRealEnginesRunUnchangedAndLeaveNothing is issue 2's claim about the CLIs
