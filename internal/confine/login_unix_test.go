@@ -47,7 +47,7 @@ func TestLoginComesBackAsTheEngineLeftIt(t *testing.T) {
 			must(t, err)
 			must(t, tt.do(link, file))
 			err = l.TakeBack()
-			if tt.err == errAny && err == nil || tt.err == nil && err != nil || tt.err != nil && tt.err != errAny && !errors.Is(err, tt.err) {
+			if (err == nil) != (tt.err == nil) || !errors.Is(tt.err, errAny) && !errors.Is(err, tt.err) {
 				t.Errorf("TakeBack = %v, want %v", err, tt.err)
 			}
 			got, err := os.ReadFile(file)
