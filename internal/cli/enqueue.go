@@ -187,6 +187,12 @@ func (a *app) work(f *enqueueFlags, args []string) (words []string, asks bool, e
 		}
 		args, command = f.set.Args(), f.set.ArgsLenAtDash() >= 0
 	}
+	if prompt := args; !command && len(args) > 1 && strings.HasPrefix(args[1], "-") { // flags may stand behind a prompt, too
+		if err := f.set.Parse(args[1:]); err != nil {
+			return nil, false, &usageError{err}
+		}
+		args = append(prompt[:1:1], f.set.Args()...)
+	}
 	asks = !command && (f.enqueue.Engine != "" || f.enqueue.Profile != "" || f.prompt.file != "")
 	switch {
 	case !asks && (f.prompt.file != "" || f.prompt.question.Model != "" || f.prompt.question.Resume != ""):

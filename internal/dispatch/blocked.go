@@ -149,7 +149,12 @@ func (d *Dispatcher) after(a attempt.After) (dependency, error) {
 	return unmet, nil
 }
 
+// succeeded tells whether an attempt that has ended went well: by its result,
+// where somebody read one (E11), and else by its status.
 func succeeded(at *queue.Attempt) bool {
+	if at.Result != "" {
+		return at.Result == record.Succeeded
+	}
 	return at.Outcome == record.Exited && at.ExitCode != nil && *at.ExitCode == 0
 }
 

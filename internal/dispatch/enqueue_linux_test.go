@@ -103,7 +103,7 @@ func TestAcceptedRowIsHeldAndShown(t *testing.T) {
 	w := newWorld(t, false, nil)
 	l := w.launcher("api/review")
 	l.row.Priority = 3
-	l.row.Starts, l.row.LastFailure, l.row.Fence = 0, "", 0
+	l.row.Starts, l.row.Unclaimed, l.row.LastFailure, l.row.Fence = 2, 1, "a lie", 7 // which are not the launcher's to say
 	w.enter(l)
 	w.accepted(l)
 	if w.free("api/review") {
@@ -112,6 +112,9 @@ func TestAcceptedRowIsHeldAndShown(t *testing.T) {
 	r, ok := w.rowOf(l.row.ID)
 	if !ok || !r.QueueStart.Equal(l.row.QueueStart.Time) || r.Priority != 3 || r.State != attempt.Queued {
 		t.Errorf("the row is %+v (%v), want the launcher's start and priority", r, ok)
+	}
+	if r.Starts != 0 || r.Unclaimed != 0 || r.LastFailure != "" || r.Fence != 0 || !r.AdmittedAt.IsZero() {
+		t.Errorf("the row believes what its launcher says of starts: %+v", r)
 	}
 	e, err := attempt.ReadEntry(w.home, "api/review")
 	if err != nil || e.Owner.Role != "dispatcher" || e.Heartbeat != attempt.HeartbeatFile || !e.QueueStart.Equal(l.row.QueueStart.Time) || e.Priority != 3 {
