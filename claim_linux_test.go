@@ -864,8 +864,17 @@ func (c *clerk) nowhere(text string) {
 
 // An attempt whose secrets cannot be had is on record as not started.
 func TestAttemptWithoutItsSecretsIsNotStarted(t *testing.T) {
+	for what, table := range map[string]string{
+		"a command that fails": `command = ["sh", "-c", "echo K=hunter2; exit 1"]`,
+		"a file that is gone":  `env_file = "` + filepath.Join(t.TempDir(), "gone") + `"`,
+	} {
+		t.Run(what, func(t *testing.T) { withoutSecrets(t, table) })
+	}
+}
+
+func withoutSecrets(t *testing.T, table string) {
 	p := shell("touch started")
-	c := hire(t, configured(t, "[credentials.claude]\ncommand = [\"sh\", \"-c\", \"echo K=hunter2; exit 1\"]\n"), p)
+	c := hire(t, configured(t, "[credentials.claude]\n"+table+"\n"), p)
 	c.row.Placement.Engine = "claude"
 	acked := c.grants(nil)
 	claimed, err := c.claim()

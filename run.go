@@ -365,7 +365,7 @@ func (j *job) spec() run.Spec {
 		Argv: j.begin.argv, Dir: j.o.Dir, Env: over(j.env(), j.begin.env), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Payload: j.payload,
 		Record: j.o.Record, Timeout: j.o.Timeout, Idle: j.o.Idle, LeaveDaemons: j.o.LeaveDaemons, KeepFDs: j.o.KeepFD,
 		RunID: j.id, Depth: j.depth(), Gate: j.gate, Subreaper: j.o.Subreaper, Signals: j.o.Signals, Grace: j.o.grace, Kill: j.o.grace,
-		ResultGrace: j.resultGrace(),
+		ResultGrace: j.resultGrace(), NoPTY: j.decoder != nil, // a terminal would mix in what is on stderr
 	}
 }
 
