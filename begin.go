@@ -37,6 +37,8 @@ func (j *job) begins() error {
 	switch {
 	case err != nil:
 		return err
+	case confined && j.asked != nil && j.asked.Resume != "":
+		return &BadOption{"resume", j.asked.Resume, "an agent that the kernel confines has its engine's state to itself, and knows no earlier conversation"}
 	case confined: // then nothing of the engine's own is needed, and nothing can lift it
 		if err := j.jailed(&b); err != nil {
 			return err

@@ -334,6 +334,9 @@ func TestRefusedDescriptorStaysTheCallers(t *testing.T) {
 	if _, err := d.Adopt("0.lock", second.Fd()); !errors.Is(err, ErrNotOurs) {
 		t.Errorf("Adopt without the lock = %v", err)
 	}
+	if _, err := d.Adopt("0.lock", other.Fd()); !errors.Is(err, ErrNotOurs) {
+		t.Errorf("Adopt of another file, while somebody has this one = %v", err)
+	}
 	for _, f := range []*File{other, second} {
 		if _, err := unix.FcntlInt(uintptr(f.Fd()), unix.F_GETFD, 0); err != nil {
 			t.Errorf("descriptor %d was closed: %v", f.Fd(), err)
