@@ -30,6 +30,7 @@ type reading struct {
 	kept   *record.Capture // nil: they are not kept
 	lines  []byte          // events gathered and not kept yet
 	tell   func(Event)     // nil: nobody asked
+	to     io.Writer       // gets them as lines; nil: nobody wants them
 
 	saved time.Time // when the record was last written because of an event
 	state string    // what the record says that the engine is held up by
@@ -82,10 +83,25 @@ func (g *reading) event(e Event) {
 	if g.tell != nil {
 		g.tell(e)
 	}
+	if g.to != nil {
+		_ = printEvent(g.to, e) // what the caller does not take ends the run
+	}
 	g.note(e, now)
 	if e.Retry != nil && slices.Contains(g.rec.j.endOn(), string(e.Fault)) {
 		g.rec.j.giveUp(errEndedOn)
 	}
+}
+
+// printedEvent is a line for whoever asked for events.
+type printedEvent struct {
+	V int `json:"v"`
+	Event
+}
+
+func printEvent(to io.Writer, e Event) error {
+	enc := json.NewEncoder(to)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(printedEvent{1, e})
 }
 
 // mostLines is about how much of events is gathered before it is kept, in bytes.

@@ -50,6 +50,18 @@ func (r *recorder) stream() run.Stream {
 	return r.reading.reader
 }
 
+// events is how the reading gets to whoever wants its events; nil when nobody
+// reads the output.
+func (r *recorder) events() func(io.Writer) func() {
+	if r.reading == nil {
+		return nil
+	}
+	return func(to io.Writer) (read func()) {
+		r.reading.to = to
+		return func() { _ = r.reading.reader.Close() } // it never fails
+	}
+}
+
 // open makes the run's directory with what is known so far.
 func (r *recorder) open(state string) error {
 	if r.writer != nil || r.failed != nil {
@@ -257,6 +269,9 @@ func (r *recorder) settle(out *Outcome) {
 		return
 	}
 	sum, kept := r.reading.close()
+	if out.Outcome.Outcome == run.Refused {
+		return // nothing was tried, so nothing failed
+	}
 	end := sum.End(r.exit(out))
 	if out.Result = record.Failed; end.Succeeded {
 		out.Result = record.Succeeded

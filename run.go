@@ -71,6 +71,12 @@ type Options struct {
 	// (E10), by whoever reads it: until it returns, no more is read.
 	OnEvent func(Event)
 
+	// Events gets the same, a JSON object on each line
+	// (docs/reference/schemas/event.schema.json). It is treated as Stdout is: while
+	// nobody takes what is in it the agent waits, and once it is closed the run ends
+	// as by SIGPIPE.
+	Events *os.File
+
 	grace time.Duration
 }
 
@@ -168,7 +174,7 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	}
 	ctx, j.giveUp = context.WithCancelCause(ctx)
 	defer j.giveUp(nil)
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream()})
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events()})
 	if errors.Is(context.Cause(ctx), errEndedOn) {
 		err = nil // its kind says why
 		out.Notes = append(out.Notes, errEndedOn.Error())
@@ -362,7 +368,7 @@ func (j *job) prepare() error {
 
 func (j *job) spec() run.Spec {
 	return run.Spec{
-		Argv: j.begin.argv, Dir: j.o.Dir, Env: over(j.env(), j.begin.env), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Payload: j.payload,
+		Argv: j.begin.argv, Dir: j.o.Dir, Env: over(j.env(), j.begin.env), Stdin: j.o.Stdin, Stdout: j.o.Stdout, Stderr: j.o.Stderr, Events: j.o.Events, Payload: j.payload,
 		Record: j.o.Record, Timeout: j.o.Timeout, Idle: j.o.Idle, LeaveDaemons: j.o.LeaveDaemons, KeepFDs: j.o.KeepFD,
 		RunID: j.id, Depth: j.depth(), Gate: j.gate, Subreaper: j.o.Subreaper, Signals: j.o.Signals, Grace: j.o.grace, Kill: j.o.grace,
 		ResultGrace: j.resultGrace(), NoPTY: j.decoder != nil, // a terminal would mix in what is on stderr

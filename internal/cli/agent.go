@@ -156,22 +156,17 @@ func (a *app) question(f *startFlags, p *promptFlags, s *showing, words []string
 	if s.raw {
 		f.opts.Stdout, f.opts.Stderr = a.Out, a.Err
 	}
-	f.opts.OnEvent = a.teller(s)
+	if s.asJSON {
+		f.opts.Events = a.Out
+	} else {
+		f.opts.OnEvent = a.teller(s)
+	}
 	return h.Agent(context.Background(), p.question, f.opts)
 }
 
-// eventJSON is a line of agent --json (docs/reference/schemas/event.schema.json).
-type eventJSON struct {
-	V int `json:"v"`
-	handsel.Event
-}
-
-// teller prints events as they come.
+// teller tells a person at a terminal what comes.
 func (a *app) teller(s *showing) func(handsel.Event) {
-	switch {
-	case s.asJSON:
-		return func(e handsel.Event) { _ = a.printJSONLine(eventJSON{1, e}) }
-	case s.raw, s.quiet, !isTerminal(a.Err):
+	if s.raw || s.quiet || !isTerminal(a.Err) {
 		return nil
 	}
 	return func(e handsel.Event) {

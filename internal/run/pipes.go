@@ -30,6 +30,8 @@ type pipes struct {
 	lastRun time.Time    // when pipes were made: the origin of the monotonic clock in last
 	busy    atomic.Int32 // pumps that wait for the caller
 	held    atomic.Int64 // until when the caller last made the child wait, as last
+	events  *outlet      // for what is made of the output; nil = nobody wants it
+	read    func()       // told when all is read; nil = nobody asked
 	started bool
 	rest    sync.WaitGroup // keyboard and payload
 }
@@ -38,8 +40,7 @@ type pipes struct {
 type pump struct {
 	name string
 	from *os.File
-	to   *os.File  // the caller's; nil = nowhere
-	slow bool      // to may make us wait for whoever reads it
+	to   *outlet
 	log  io.Writer // the recorder's; nil = none
 	err  error     // of the log; read after drained, as the two below
 	over time.Time // when the child closed it; zero = it did not
@@ -48,7 +49,7 @@ type pump struct {
 
 func newPipes(spec Spec, rec Recorder) (p *pipes, err error) {
 	p = &pipes{
-		payload: spec.Payload, broken: make(chan error, 2), drained: make(chan struct{}), lastRun: time.Now(),
+		payload: spec.Payload, broken: make(chan error, 3), drained: make(chan struct{}), lastRun: time.Now(),
 	}
 	defer func() {
 		if err != nil {
@@ -97,7 +98,7 @@ func (p *pipes) pipe(name string, to *os.File, rec Recorder) (*os.File, error) {
 }
 
 func (p *pipes) add(name string, from, to *os.File, rec Recorder) {
-	m := &pump{name: name, from: from, to: to, slow: !neverWaits(to)}
+	m := &pump{name: name, from: from, to: p.outlet(to)}
 	if rec != nil {
 		m.log = rec.Output(name)
 	}
@@ -140,6 +141,9 @@ func (p *pipes) start() {
 	}
 	go func() {
 		all.Wait()
+		if p.read != nil {
+			p.read()
+		}
 		close(p.drained)
 	}()
 	if p.feed != nil {
@@ -200,23 +204,46 @@ func (p *pipes) take(m *pump, data []byte) {
 	if m.log != nil && m.err == nil {
 		_, m.err = m.log.Write(data)
 	}
-	if m.to == nil {
-		return
+	if m.to.to != nil {
+		_, _ = m.to.Write(data)
+		p.touch()
 	}
+}
+
+// outlet is where something goes that the caller gets. One goroutine at a time
+// may write to it.
+type outlet struct {
+	pipes *pipes
+	to    *os.File // nil = nowhere, or nowhere any more
+	slow  bool     // to may make us wait for whoever reads it
+}
+
+func (p *pipes) outlet(to *os.File) *outlet {
+	return &outlet{pipes: p, to: to, slow: !neverWaits(to)}
+}
+
+// Write delivers data, which may take as long as the caller likes. It never
+// fails: that nobody reads ends the run, and what comes after goes nowhere.
+func (o *outlet) Write(data []byte) (int, error) {
+	if o.to == nil {
+		return len(data), nil
+	}
+	p := o.pipes
 	p.busy.Add(1)
 	begun := time.Now()
-	err := p.stop.write(m.to, data, m.slow)
+	err := p.stop.write(o.to, data, o.slow)
 	if time.Since(begun) > atOnce {
 		p.held.Store(p.clock())
 	}
 	p.busy.Add(-1)
-	p.touch()
-	if err != nil {
-		m.to = nil
-		if !errors.Is(err, errStopped) {
-			p.broken <- err
-		}
+	if err == nil {
+		return len(data), nil
 	}
+	if !errors.Is(err, errStopped) {
+		p.broken <- &os.PathError{Op: "write", Path: o.to.Name(), Err: err}
+	}
+	o.to = nil
+	return len(data), nil
 }
 
 // atOnce is how long a write takes at most whose reader makes nobody wait.
@@ -307,6 +334,9 @@ func (p *pipes) close() {
 	}
 	if p.tty != nil {
 		p.tty.close()
+	}
+	if p.events != nil {
+		p.events.to = nil // what somebody still makes of the output comes too late
 	}
 	if p.stop != nil {
 		p.stop.close()

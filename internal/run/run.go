@@ -41,6 +41,10 @@ type Spec struct {
 	NoPTY   bool   // pipes also where Stdout is a terminal
 	Payload []byte // what the child reads on stdin before end of file; implies pipes when not nil
 
+	// Events gets what Deps.Events writes. Like Stdout it holds the child up while
+	// nobody reads it, and ends the run when it is closed. nil = nobody wants it.
+	Events *os.File
+
 	Timeout time.Duration // in total, waiting for admission included; 0 = none
 	Idle    time.Duration // without progress (Deps.Stream) or, where nobody reads a stream, without a byte of output; from admission on; implies pipes; 0 = none
 
@@ -111,7 +115,10 @@ type Deps struct {
 	Nested   func() error // the refusal of a nested start (S26)
 	Admit    func(context.Context) (Lease, error)
 	Recorder Recorder
-	Stream   Stream                         // reads what the Recorder is given; implies pipes
+	Stream   Stream // reads what the Recorder is given; implies pipes
+	// Events is told, before the child runs, where what Spec.Events gets is to be
+	// written. What it returns is called when all that the child printed is read.
+	Events   func(io.Writer) (read func())
 	PassOver func(pid int, id proc.ID) bool // recorded holders among the descendants (S21a)
 
 	// Confine says, once the run is admitted, what its child is put under (E6);
@@ -417,6 +424,10 @@ func (r *run) connect(spec *proc.Spec) error {
 	}
 	r.pipes = p
 	r.onClose(p.close)
+	if r.spec.Events != nil && r.deps.Events != nil {
+		p.events = p.outlet(r.spec.Events)
+		p.read = r.deps.Events(p.events)
+	}
 	p.fill(spec)
 	return nil
 }

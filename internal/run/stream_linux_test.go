@@ -25,11 +25,17 @@ type listener struct {
 	mu     sync.Mutex
 	kept   map[string]*bytes.Buffer
 	events []stream.Event
+	to     io.Writer // gets their texts, a line each; nil = nobody
 }
 
 func listen() *listener {
 	l := &listener{kept: map[string]*bytes.Buffer{"stdout": {}, "stderr": {}}}
-	l.Reader = stream.NewReader(testDecoder{}, stream.Options{Emit: func(e stream.Event) { l.events = append(l.events, e) }})
+	l.Reader = stream.NewReader(testDecoder{}, stream.Options{Emit: func(e stream.Event) {
+		l.events = append(l.events, e)
+		if l.to != nil {
+			fmt.Fprintln(l.to, e.Text)
+		}
+	}})
 	return l
 }
 
