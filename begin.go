@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/handsel/handsel/internal/engine"
@@ -23,11 +24,8 @@ type beginning struct {
 	// scratch is the directory that takes the place of the system's temporary one,
 	// inside the working directory; empty: none.
 	scratch string
+	made    bool // scratch is there, by us
 }
-
-// scratchPrefix begins the name of the directory a confined agent has for what it
-// would put below /tmp. The rest is the end of the run's id.
-const scratchPrefix = ".handsel-tmp-"
 
 // begins works out how the job's command is started. What its class does not go
 // with is refused here, before anything is taken (E5, E6a).
@@ -72,7 +70,7 @@ func (j *job) light(b *beginning) error {
 	}
 	b.confine = confinedByEngine
 	if c.Scratch {
-		b.scratch = filepath.Join(j.cwd(), scratchPrefix+j.id[len(j.id)-8:])
+		b.scratch = filepath.Join(j.cwd(), record.ScratchName(j.id))
 		b.env = append(b.env, "TMPDIR="+b.scratch)
 	}
 	return nil
@@ -92,7 +90,7 @@ func (j *job) listen() {
 func (j *job) furnish() error {
 	b := &j.begin
 	if b.scratch != "" {
-		if err := makeScratch(b.scratch); err != nil {
+		if err := b.makeScratch(); err != nil {
 			return err
 		}
 	}
@@ -122,27 +120,54 @@ func (j *job) put(path string, data []byte) error {
 	return dir.WriteFile(filepath.Base(path), data)
 }
 
-// makeScratch makes a directory that version control passes over.
-func makeScratch(path string) error {
-	if err := os.Mkdir(path, 0o700); err != nil {
+// makeScratch makes a directory that version control passes over. Other agents
+// may be at work around it: no link that one puts in its place is followed.
+func (b *beginning) makeScratch() error {
+	root, err := os.OpenRoot(filepath.Dir(b.scratch))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := filepath.Base(b.scratch)
+	if err := root.Mkdir(name, 0o700); err != nil {
 		return fmt.Errorf("a light agent needs a directory for what is temporary inside its working directory: %w", err)
 	}
-	return os.WriteFile(filepath.Join(path, ".gitignore"), []byte("*\n"), 0o600)
+	b.made = true
+	ignore, err := root.OpenFile(filepath.Join(name, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = ignore.WriteString("*\n")
+	return errors.Join(err, ignore.Close())
+}
+
+// temps are the directories outside of the run's own that are there because of it.
+func (j *job) temps() (dirs []string) {
+	if j.begin.made {
+		dirs = append(dirs, j.begin.scratch)
+	}
+	if j.jail != nil && slices.Contains(j.jail.made, j.jail.dirs[0]) {
+		dirs = append(dirs, j.jail.dirs[0])
+	}
+	return dirs
 }
 
 // clear removes what furnish made. What cannot be removed is a warning.
 func (j *job) clear() (warnings []error) {
 	warnings = j.jail.release()
 	b := &j.begin
-	if b.scratch != "" {
-		if err := os.RemoveAll(b.scratch); err != nil {
+	if b.made {
+		if err := record.RemoveScratch(b.scratch); err != nil {
 			warnings = append(warnings, fmt.Errorf("the agent's temporary directory stays: %w", err))
+		} else {
+			b.made = false
 		}
 	}
 	for path := range b.files {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			warnings = append(warnings, err)
 		}
+		_ = os.Remove(filepath.Dir(path)) // it stays while anything is in it, as of a run that is kept
 	}
 	return warnings
 }

@@ -42,7 +42,8 @@ func (e *Unconfinable) Error() string {
 // jail is what a confined job has of its own, from its admission to its end.
 type jail struct {
 	set    *confine.Ruleset
-	dirs   []string // made for it, and removed after it
+	dirs   []string // of its own; the first takes the place of the system's temporary one
+	made   []string // those that are there
 	logins []*confine.Login
 }
 
@@ -142,7 +143,7 @@ func (j *job) jailed(b *beginning) error {
 	if err != nil {
 		return err
 	}
-	temp = filepath.Join(temp, "handsel-"+j.id[len(j.id)-12:])
+	temp = filepath.Join(temp, record.ShortScratchName(j.id))
 	j.jail = &jail{dirs: []string{temp}}
 	b.confine = confinedByKernel
 	b.env = append(b.env, "TMPDIR="+temp)
@@ -175,6 +176,7 @@ func (j *job) imprison(pools []lease.Pool) error {
 		if err := j.makePrivate(dir); err != nil {
 			return err
 		}
+		j.jail.made = append(j.jail.made, dir)
 		rules.Dirs = append(rules.Dirs, dir)
 	}
 	if err := j.seed(); err != nil {
@@ -291,33 +293,15 @@ func (k *jail) release() (warnings []error) {
 	k.logins = nil
 	warnings = append(warnings, asWarnings(k.set.Close())...)
 	k.set = nil
-	for _, dir := range k.dirs {
-		if err := removeTree(dir); err != nil {
+	var stay []string
+	for _, dir := range k.made {
+		if err := record.RemoveScratch(dir); err != nil {
+			stay = append(stay, dir)
 			warnings = append(warnings, fmt.Errorf("what the confined agent had of its own stays: %w", err))
 		}
 	}
+	k.made = stay
 	return warnings
-}
-
-// removeTree removes a directory and all below it, also where the agent has left
-// directories in which nothing may be removed, as Go's module cache does.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			_ = root.Chmod(path, 0o700) // what cannot be opened now is told by the removal
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }
 
 // confineOf is what an attempt asks for by what was decided when it was

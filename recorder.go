@@ -94,6 +94,7 @@ func (r *recorder) describe() *record.Run {
 		}
 		rec.StartedBy = append(rec.StartedBy, record.Process{Pid: st.Pid, Comm: st.Comm})
 	}
+	rec.Temp = j.temps()
 	if j.o.Timeout > 0 || j.o.Idle > 0 {
 		rec.Limits = &record.Limits{TimeoutS: j.o.Timeout.Seconds(), IdleS: j.o.Idle.Seconds()}
 	}
@@ -315,7 +316,7 @@ func (r *recorder) fill(out *Outcome, err error) {
 	if !out.Started.IsZero() {
 		rec.RanS = record.Seconds(out.Ended.Sub(out.Started))
 	}
-	rec.Reason = r.reason(out, err)
+	rec.Reason, rec.Temp = r.reason(out, err), r.j.temps()
 	rec.Result, rec.Kind, rec.Message, rec.Until = out.Result, out.Kind, shown(out.Message, record.MaxMessage), at(out.Until)
 	rec.Session, rec.Model, rec.EngineVersion, rec.Usage, rec.Trouble = out.Session, shown(out.Model, record.MaxMessage), shown(out.Version, record.MaxMessage), out.Usage, nil
 	for _, s := range append(out.Survivors, out.Kept...) {

@@ -212,6 +212,7 @@ func writeRecord(at home.Dir, r *attempt.Row, end queue.End) error {
 		return err
 	}
 	run.State, run.Outcome, run.Reason, run.EndedAt = record.Ended, end.Outcome, end.Reason, record.At(end.At)
+	run.Abandon()
 	return errors.Join(w.Save(run), w.Close())
 }
 

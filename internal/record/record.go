@@ -88,6 +88,9 @@ type Run struct {
 	Trouble       *Trouble      `json:"trouble,omitempty"` // what it fights with just now
 	Profile       string        `json:"profile,omitempty"`
 
+	// Temp are the directories outside of the run's own that go with its end.
+	Temp []string `json:"temp,omitempty"`
+
 	UID       int       `json:"uid"`
 	StartedBy []Process `json:"started_by,omitempty"` // nearest first, at most MaxChain
 	Author    string    `json:"author,omitempty"`

@@ -321,6 +321,7 @@ func (p Place) close(out *Cancelled, fill func(*record.Run)) error {
 	if fill != nil {
 		fill(&now.Run)
 	}
+	now.Abandon()
 	if err := w.Save(&now.Run); err != nil {
 		return fmt.Errorf("run %s: %w", r.ID, err)
 	}
