@@ -40,8 +40,6 @@ type claudeLine struct {
 
 	Rate claudeRate `json:"rate_limit_info"`
 
-	Message json.RawMessage // assistant
-
 	IsError  bool            `json:"is_error"` // result
 	APIError *int            `json:"api_error_status"`
 	Result   json.RawMessage `json:"result"`
@@ -57,6 +55,16 @@ type claudeLine struct {
 	Denials []struct {
 		Tool string `json:"tool_name"`
 	} `json:"permission_denials"`
+}
+
+// claudeSaid is a line of the type assistant, of which there are more than of all
+// others: it is read by itself, and once.
+type claudeSaid struct {
+	Parent  *string `json:"parent_tool_use_id"`
+	Error   json.RawMessage
+	Message struct {
+		Content []struct{ Type, Text, Name string }
+	}
 }
 
 // claudeRate is what claude tells subscribers of their limits. Above one of them
@@ -76,6 +84,13 @@ func (d *claudeDecoder) Line(line stream.Line) []stream.Event {
 	if !slices.Contains(claudeTypes, string(line.Type)) {
 		return nil
 	}
+	if string(line.Type) == "assistant" {
+		var said claudeSaid
+		if json.Unmarshal(line.Data, &said) != nil {
+			return nil
+		}
+		return d.said(&said)
+	}
 	var l claudeLine
 	if json.Unmarshal(line.Data, &l) != nil {
 		return nil // a field of another type than ever seen: kept raw, like all else
@@ -83,8 +98,6 @@ func (d *claudeDecoder) Line(line stream.Line) []stream.Event {
 	switch l.Type {
 	case "system":
 		return d.system(&l)
-	case "assistant":
-		return d.said(&l)
 	case "rate_limit_event":
 		return d.rate(&l)
 	case "result":
@@ -115,16 +128,10 @@ func (d *claudeDecoder) system(l *claudeLine) []stream.Event {
 
 // said reads a message of the model's, or the one claude writes in its place when
 // a request was refused, which alone has an error.
-func (d *claudeDecoder) said(l *claudeLine) []stream.Event {
-	var message struct {
-		Content []struct{ Type, Text, Name string }
-	}
-	if json.Unmarshal(l.Message, &message) != nil {
-		return nil
-	}
+func (d *claudeDecoder) said(l *claudeSaid) []stream.Event {
 	if word := textOf(l.Error); word != "" {
 		var text strings.Builder
-		for _, block := range message.Content {
+		for _, block := range l.Message.Content {
 			text.WriteString(block.Text)
 		}
 		e := d.refused(word, 0, text.String())
@@ -134,7 +141,7 @@ func (d *claudeDecoder) said(l *claudeLine) []stream.Event {
 		d.limit = stream.Event{} // it was got over
 	}
 	var events []stream.Event
-	for _, block := range message.Content {
+	for _, block := range l.Message.Content {
 		switch {
 		case block.Type == "tool_use":
 			events = append(events, stream.Event{Kind: stream.Tool, Tool: block.Name})
