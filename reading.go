@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/handsel/handsel/internal/record"
@@ -32,8 +33,13 @@ type reading struct {
 	tell   func(Event)     // nil: nobody asked
 	to     io.Writer       // gets them as lines; nil: nobody wants them
 
-	saved time.Time // when the record was last written because of an event
-	state string    // what the record says that the engine is held up by
+	// mu guards what the record says: what comes too soon after a change is written
+	// a moment later, for an engine that then says nothing for hours.
+	mu     sync.Mutex
+	saved  time.Time   // when the record was last written because of an event
+	state  string      // what the record says that the engine is held up by
+	late   *time.Timer // writes what came too soon; nil: nothing did
+	closed bool
 }
 
 // newReading reads the output of a run whose engine's decoder is d.
@@ -129,12 +135,36 @@ const stateEvery = time.Second
 // note puts into the record what those who look at it while the agent works want
 // to know: the conversation, and a failure that the engine tries to overcome.
 func (g *reading) note(e Event, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	sum := g.reader.Summary()
-	state := sum.State()
-	changed := state != g.state && (state == "" || now.Sub(g.saved) >= stateEvery)
-	if !changed && (e.Kind != stream.Session || e.Session == "") {
+	state, wait := sum.State(), stateEvery-now.Sub(g.saved)
+	switch {
+	case e.Kind == stream.Session && e.Session != "":
+	case state == g.state:
+		return
+	case state != "" && wait > 0:
+		if g.late == nil && !g.closed {
+			g.late = time.AfterFunc(wait, g.noteLate)
+		}
 		return
 	}
+	g.save(&sum, state, now)
+}
+
+// noteLate puts into the record what came too soon, if that still holds.
+func (g *reading) noteLate() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.late = nil
+	sum := g.reader.Summary()
+	if state := sum.State(); !g.closed && state != g.state {
+		g.save(&sum, state, time.Now())
+	}
+}
+
+// save needs mu.
+func (g *reading) save(sum *stream.Summary, state string, now time.Time) {
 	g.saved, g.state = now, state
 	g.rec.update(func(r *record.Run) {
 		r.Session, r.Model, r.EngineVersion = sum.Session, shown(sum.Model, record.MaxMessage), shown(sum.Version, record.MaxMessage)
@@ -159,6 +189,11 @@ func (g *reading) note(e Event, now time.Time) {
 // close ends the reading. The summary is complete then.
 func (g *reading) close() (sum stream.Summary, kept record.Kept) {
 	_ = g.reader.Close() // it never fails
+	g.mu.Lock()
+	if g.closed = true; g.late != nil {
+		g.late.Stop()
+	}
+	g.mu.Unlock()
 	if g.kept != nil {
 		kept = g.kept.Close()
 	}

@@ -287,6 +287,9 @@ func (a *app) status(out *handsel.Outcome, err error) (int, syscall.Signal) {
 		return statusTimeout, 0
 	case err != nil:
 		return a.end(nil, err), 0
+	case out.Outcome.Outcome == "cancelled" && out.ExitCode == 0: // by the configuration (end_on), which is no success
+		a.say("ended by end_on of the configuration: %s", oneLine(failure(out)))
+		return statusFinal, 0
 	}
 	return out.ExitCode, 0
 }
