@@ -24,6 +24,7 @@ type Dispatching struct {
 	Driver   []string // command of the drivers; empty: our own executable's
 	Starting int      // offers that may be open at once; 0: four
 	KeepDays int      // how long records stay; 0: for ever
+	KeepSize int64    // how many bytes they may come to; 0: no bound
 	AllIsSet bool     // whether the pool `all` has a cap
 
 	marks []config.Mark
@@ -43,7 +44,7 @@ func (h *Home) Dispatching() (*Dispatching, error) {
 		return nil, err
 	}
 	n, _ := s.Cap(poolAll)
-	d := &Dispatching{Mode: s.Mode, KeepDays: s.KeepDays, AllIsSet: n > 0, marks: s.Marks()}
+	d := &Dispatching{Mode: s.Mode, KeepDays: s.KeepDays, KeepSize: s.KeepBytes, AllIsSet: n > 0, marks: s.Marks()}
 	table, _ := s.Later["dispatch"].(map[string]any)
 	for key, v := range table {
 		if err := d.set(key, v); err != nil {

@@ -115,7 +115,7 @@ func (s *server) config(conf *handsel.Dispatching) dispatch.Config {
 		Home:    home.Dir{Path: s.home.Path(), From: s.home.From()},
 		Version: s.options.Version, Log: s.options.Log, Driver: s.options.Driver, Env: driverEnv(s.home.Path()),
 		Admit: s.admit, Mode: s.mode, Limit: s.limit,
-		Starting: conf.Starting, ClaimWindow: s.options.ClaimWindow, KeepDays: conf.KeepDays,
+		Starting: conf.Starting, ClaimWindow: s.options.ClaimWindow, KeepDays: conf.KeepDays, KeepBytes: conf.KeepSize,
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

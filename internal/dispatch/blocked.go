@@ -188,23 +188,6 @@ func (d *Dispatcher) overlooked() {
 	}
 }
 
-// pruneEvery is how often what is too old is removed.
-const pruneEvery = time.Hour
-
-// prune removes attempts that ended long ago, with their events.
-func (d *Dispatcher) prune() {
-	if d.cfg.KeepDays == 0 || time.Since(d.pruned) < pruneEvery {
-		return
-	}
-	d.pruned = time.Now()
-	before := machine.Now().AddDate(0, 0, -d.cfg.KeepDays)
-	d.aside(func() {
-		if _, err := d.db.Prune(d.life, before, 0); err != nil && d.life.Err() == nil {
-			d.cfg.Log.Warn("remove what is old from the database", "error", err)
-		}
-	})
-}
-
 // readOrders reads holds/ and judges the rows whose lanes are named now, or were
 // before. Orders on pools and engines are consulted by whoever stands in line.
 func (d *Dispatcher) readOrders() {

@@ -74,7 +74,8 @@ type Config struct {
 	Unclaimed   int           // 0 = the constant of that name
 	ClaimWindow time.Duration // 0 = the constant; tests make it short
 	AckWindow   time.Duration
-	KeepDays    int // how long ended attempts and their events stay; 0 = for ever
+	KeepDays    int   // how long ended attempts, their events and the records of runs stay; 0 = for ever
+	KeepBytes   int64 // how much the records of runs may come to; 0 = no bound
 }
 
 func (c Config) complete() Config {

@@ -187,10 +187,11 @@ type launcher struct {
 	row  attempt.Row
 }
 
-func (w *world) launcher(name string) *launcher {
+func (w *world) launcher(name string) *launcher { return w.launcherOf(name, record.NewID()) }
+
+func (w *world) launcherOf(name, id string) *launcher {
 	w.Helper()
 	rec := lane.Mine(lane.RoleLauncher)
-	id := record.NewID()
 	rec.Attempt = id
 	h, err := lane.Take(w.home, name, rec)
 	if err != nil {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -81,7 +82,7 @@ func (w World) expired(older time.Duration) (out []Item, problems []error) {
 		// Expired counts in days: asking on another day gives any span.
 		now, days, bytes = w.Now.Add(24*time.Hour-older), 1, 0
 	}
-	old, bad, err := record.Expired(w.Home, now, days, bytes)
+	old, bad, err := record.Expired(context.Background(), w.Home, now, days, bytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		problems = append(problems, err)
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -111,7 +112,7 @@ func TestRetentionTakesAllOfAnAttemptOnceItEnded(t *testing.T) {
 		must(t, err)
 		must(t, w.Close())
 	}
-	old, problems, err := Expired(d, time.Now().AddDate(1, 0, 0), 30, 0)
+	old, problems, err := Expired(context.Background(), d, time.Now().AddDate(1, 0, 0), 30, 0)
 	if len(old) != 1 || old[0].ID != ended || len(problems) > 0 || err != nil {
 		t.Fatalf("Expired = %+v, %v, %v", old, problems, err)
 	}

@@ -6,9 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,11 +57,8 @@ func List(d home.Dir, f Filter) (runs []*Run, problems []Problem, err error) {
 		if !f.Since.IsZero() && date < f.Since.UTC().Format(time.DateOnly) {
 			return false
 		}
-		for _, id := range idsIn(day, &problems) {
-			if u, _ := uuid.Parse(id); timeOf(u).Before(f.Since.Truncate(time.Millisecond)) {
-				return false
-			}
-			r, err := read(day, id)
+		more := true
+		readAll(day, since(idsIn(day, &problems), f.Since), func(id string, r *Run, err error) bool {
 			switch {
 			case errors.Is(err, fs.ErrNotExist): // just being created or removed
 			case err != nil:
@@ -66,13 +66,55 @@ func List(d home.Dir, f Filter) (runs []*Run, problems []Problem, err error) {
 			case f.wants(r):
 				runs = append(runs, r)
 			}
-			if f.Limit > 0 && len(runs) >= f.Limit {
-				return false
-			}
-		}
-		return true
+			more = f.Limit <= 0 || len(runs) < f.Limit
+			return more
+		})
+		return more
 	})
 	return runs, problems, err
+}
+
+// since are those of ids, which are newest first, that are no older than a moment.
+func since(ids []string, moment time.Time) []string {
+	moment = moment.Truncate(time.Millisecond) // ids know no less
+	older := slices.IndexFunc(ids, func(id string) bool {
+		u, _ := uuid.Parse(id)
+		return timeOf(u).Before(moment)
+	})
+	if older < 0 {
+		return ids
+	}
+	return ids[:older]
+}
+
+// atOnce is how many records are read before the first of them is used: enough
+// to give every processor work, and few enough to be read in vain.
+const atOnce = 64
+
+// readAll reads records on all processors the program has, and gives them to use
+// in the order of ids, until that returns false (decision 0019).
+func readAll(day *home.Folder, ids []string, use func(id string, r *Run, err error) bool) {
+	var got [atOnce]struct {
+		run *Run
+		err error
+	}
+	for part := range slices.Chunk(ids, atOnce) {
+		var next atomic.Int64
+		var readers sync.WaitGroup
+		for range min(runtime.GOMAXPROCS(0), len(part)) {
+			readers.Go(func() {
+				for i := int(next.Add(1)) - 1; i < len(part); i = int(next.Add(1)) - 1 {
+					got[i].run, got[i].err = read(day, part[i])
+				}
+			})
+		}
+		readers.Wait()
+		for i, id := range part {
+			if !use(id, got[i].run, got[i].err) {
+				return
+			}
+		}
+	}
 }
 
 // eachDay opens the days that have runs, newest first, until do returns false.

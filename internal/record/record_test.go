@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -350,7 +351,7 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 
 	list := func(days int, bytes int64) (out []string) {
 		t.Helper()
-		all, problems, err := Expired(d, now, days, bytes)
+		all, problems, err := Expired(context.Background(), d, now, days, bytes)
 		if err != nil || len(problems) != 1 {
 			t.Errorf("problems %v, %v", problems, err)
 		}
@@ -375,7 +376,7 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 			t.Errorf("%d days, %d bytes: %v, want %v", tt.days, tt.bytes, got, tt.want)
 		}
 	}
-	all, _, _ := Expired(d, now, 30, 0)
+	all, _, _ := Expired(context.Background(), d, now, 30, 0)
 	must(t, Remove(d, all[0]))
 	if _, err := os.Lstat(filepath.Dir(all[0].Path)); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("an empty day stays")
@@ -384,7 +385,7 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 		t.Errorf("a second look finds %v", got)
 	}
 	// One that is no longer as it was listed stays.
-	all, _, _ = Expired(d, now, 5, 0)
+	all, _, _ = Expired(context.Background(), d, now, 5, 0)
 	w, r, err := Reopen(d, old)
 	must(t, err)
 	r.State, r.Outcome = Running, ""
@@ -397,7 +398,7 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 func TestRetentionListsOldRefusals(t *testing.T) {
 	d := newHome(t)
 	must(t, Refuse(d, refusal()))
-	all, _, err := Expired(d, time.Now().AddDate(0, 0, 9), 7, 0)
+	all, _, err := Expired(context.Background(), d, time.Now().AddDate(0, 0, 9), 7, 0)
 	if err != nil || len(all) != 1 || all[0].ID != "" {
 		t.Fatalf("%+v, %v", all, err)
 	}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,13 +29,12 @@ type Old struct {
 // Expired lists what is older than keepDays, and the oldest beyond keepBytes in
 // all, oldest first; 0 sets no bound. Only what has ended is listed: a record
 // that says otherwise, or cannot be read, stays, whatever its age. Nothing is
-// removed.
-func Expired(d home.Dir, now time.Time, keepDays int, keepBytes int64) (old []Old, problems []Problem, err error) {
+// removed. When ctx ends first, nothing is listed.
+func Expired(ctx context.Context, d home.Dir, now time.Time, keepDays int, keepBytes int64) (old []Old, problems []Problem, err error) {
 	var ended []Old
 	var total int64
 	err = eachDay(d, &problems, func(day *home.Folder, date string) bool {
-		for _, id := range idsIn(day, &problems) {
-			r, err := read(day, id)
+		readAll(day, idsIn(day, &problems), func(id string, r *Run, err error) bool {
 			size := sizeOf(filepath.Join(day.Path(), id))
 			total += size
 			switch {
@@ -44,6 +44,10 @@ func Expired(d home.Dir, now time.Time, keepDays int, keepBytes int64) (old []Ol
 			case r.State == Ended && r.V <= Version:
 				ended = append(ended, Old{ID: id, Path: filepath.Join(day.Path(), id), Bytes: size, Since: endOf(r), date: date})
 			}
+			return ctx.Err() == nil
+		})
+		if ctx.Err() != nil {
+			return false
 		}
 		if last, err := time.Parse(time.DateOnly, date); err == nil {
 			path := filepath.Join(day.Path(), refusedFile)
@@ -54,6 +58,9 @@ func Expired(d home.Dir, now time.Time, keepDays int, keepBytes int64) (old []Ol
 		}
 		return true
 	})
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, problems, err
+	}
 	slices.SortStableFunc(ended, func(a, b Old) int { return a.Since.Compare(b.Since) })
 	for _, o := range ended {
 		switch {
