@@ -33,6 +33,7 @@ type cell struct {
 
 	home, work, tmp, state string
 	config                 string // HANDSEL_CONFIG; empty: none
+	patience               time.Duration
 	mark                   string // stands in the environment of all this cell starts
 }
 
@@ -55,7 +56,7 @@ func newCell(t *testing.T, e engine, user *syscall.Credential, script ...modelst
 	t.Cleanup(func() { _ = stub.Close() })
 	dir := scratch(t)
 	c := &cell{
-		t: t, engine: e, user: user, stub: stub,
+		t: t, engine: e, user: user, stub: stub, patience: patience,
 		home: filepath.Join(dir, "home"), work: filepath.Join(dir, "work"),
 		tmp: filepath.Join(dir, "tmp"), state: filepath.Join(dir, "state"),
 		mark: "ENGINETEST_CELL=" + rand.Text(),
@@ -156,7 +157,7 @@ func (c *cell) launch(argv []string) *running {
 	c.t.Helper()
 	in := c.stdin()
 	defer in.Close()
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), c.patience)
 	r := &running{c: c, out: c.file("stdout"), err: c.file("stderr"), stop: stop, since: time.Now()}
 	r.cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
 	r.cmd.Dir, r.cmd.Env = c.work, c.environment()
@@ -198,7 +199,7 @@ func (r *running) wait() ended {
 		end.signal = status.Signal()
 		end.code = 128 + int(end.signal)
 	}
-	if took >= patience {
+	if took >= r.c.patience {
 		r.c.t.Errorf("%s ended by us after %s", strings.Join(r.cmd.Args, " "), took)
 	}
 	return end

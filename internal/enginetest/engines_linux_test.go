@@ -46,7 +46,7 @@ var engines = []engine{
 	{
 		name: "codex-sandboxed", bin: "codex", pool: "codex", stdin: true,
 		turn:  []string{"exec", "--json", "--skip-git-repo-check", "--sandbox", "workspace-write", "-"},
-		free:  []string{"--sandbox", "workspace-write"},
+		free:  []string{"-c", `sandbox_mode="workspace-write"`}, // which resume takes, too
 		env:   codexEnv,
 		files: codexFiles,
 	},

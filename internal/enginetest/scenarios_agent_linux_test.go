@@ -158,6 +158,7 @@ const bigMark = "END-OF-THE-ANSWER"
 // the engine printed is kept.
 func agentBig(t *testing.T, e engine) string {
 	c := newCell(t, e, nil, modelstub.Step{Text: strings.Repeat("0123456789abcde\n", 20<<20>>4) + bigMark, Piece: 20 << 20})
+	c.patience *= 3 // pi prints it several times over
 	end := c.question(nil, prompt).wait()
 	c.expectEnding(end, "succeeded")
 	if len(end.stdout) < 64<<10 || len(end.stdout) < 20<<20 && !strings.Contains(end.stderr, "logs --raw") {

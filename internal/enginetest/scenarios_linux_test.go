@@ -52,6 +52,7 @@ func TestRealEnginesRunUnchangedAndLeaveNothing(t *testing.T) {
 	}
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
+			t.Parallel() // an engine waits for its model most of the time
 			for _, s := range scenarios {
 				if _, ok := listed[[2]string{e.name, s.name}]; ok {
 					continue // the table shows the reason
