@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"strings"
@@ -125,7 +126,7 @@ func (a *app) listRuns(h *handsel.Home, f *runsFlags) error {
 	for i := range list.Runs {
 		r := &list.Runs[i]
 		rows = append(rows, []string{
-			short(r.ID), r.Verb, fit(r.Word(), 12), fit(ending(r), 10), fit(r.Engine, 10), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
+			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), ending(r)), 11), fit(r.Engine, 10), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
 		})
 	}
 	if err := a.showRows([]string{"RUN", "VERB", "STATE", "END", "ENGINE", "COMMAND", "AGO", "RAN"}, rows); err != nil {
@@ -149,17 +150,36 @@ func (a *app) warnAll(problems []string) {
 	}
 }
 
-// ending is how a run ended, in a word or a number.
+// ending is how a run ended, in a word or a number. An agent's failure is named,
+// whatever its status says (E11).
 func ending(r *handsel.KnownRun) string {
 	switch {
 	case !r.Ended():
 		return ""
 	case r.Outcome == "exited" && r.ExitCode != nil:
-		return fmt.Sprintf("exit %d", *r.ExitCode)
+		text := fmt.Sprintf("exit %d", *r.ExitCode)
+		if kind := failedBy(r); kind != "" {
+			text += ", " + kind
+		}
+		return text
 	case r.Signal != 0:
 		return fmt.Sprintf("signal %d", r.Signal)
 	case r.Reason != nil:
 		return r.Reason.Code
+	}
+	return ""
+}
+
+// failedBy is why an agent that exited failed, where its status alone does not
+// say it; empty for everything else.
+func failedBy(r *handsel.KnownRun) string {
+	switch {
+	case r.Outcome != "exited" || r.Result != failed:
+		return ""
+	case r.Kind != "" && r.Kind != "agent":
+		return r.Kind
+	case r.ExitCode != nil && *r.ExitCode == 0:
+		return failed
 	}
 	return ""
 }
