@@ -150,7 +150,7 @@ func Valid(name string) bool {
 // the file itself, which others may be able to write.
 func (at Places) Load(name string) (*Profile, error) {
 	if !Valid(name) {
-		return nil, fmt.Errorf("profile %s: a name has letters, digits and ._- and begins with a letter or digit", strconv.QuoteToASCII(name))
+		return nil, &Bad{Path: name, Why: "a profile's name has letters, digits and ._- and begins with a letter or digit"}
 	}
 	for _, d := range at.dirs() {
 		for _, kind := range kinds {
