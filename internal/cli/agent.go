@@ -112,9 +112,7 @@ func (a *app) agent(f *startFlags, p *promptFlags, s *showing, words []string) e
 	}
 	if err == nil && out.Result == failed && out.Raise() == 0 && out.Limit == "" {
 		a.say("the agent failed: %s", oneLine(failure(out)))
-		if out.ExitCode == 0 {
-			out.ExitCode = statusFinal // it is no success, whatever the engine thinks (C114)
-		}
+		f.failed = true
 	}
 	return a.finish(f, out, err)
 }

@@ -28,6 +28,7 @@ type startFlags struct {
 	keep     []string
 	pools    []string
 	outcome  string
+	failed   bool // its turn failed, and that was said
 	set      *pflag.FlagSet
 }
 
@@ -258,7 +259,7 @@ func (a *app) finish(f *startFlags, out *handsel.Outcome, err error) error {
 	for _, s := range out.Survivors {
 		a.say("still running: pid %d (%s): %s", s.Pid, quoteWord(s.Comm), s.Why)
 	}
-	status, raise := a.status(out, err)
+	status, raise := a.status(f, out, err)
 	if f.outcome != "" {
 		if werr := handsel.WriteOutcome(f.outcome, out, err); werr != nil {
 			a.say("outcome: %s", oneLine(werr.Error()))
@@ -277,7 +278,7 @@ func (a *app) finish(f *startFlags, out *handsel.Outcome, err error) error {
 }
 
 // status is what we exit with, or the signal we end by.
-func (a *app) status(out *handsel.Outcome, err error) (int, syscall.Signal) {
+func (a *app) status(f *startFlags, out *handsel.Outcome, err error) (int, syscall.Signal) {
 	if sig := out.Raise(); sig != 0 {
 		return 128 + int(sig), sig
 	}
@@ -287,6 +288,8 @@ func (a *app) status(out *handsel.Outcome, err error) (int, syscall.Signal) {
 		return statusTimeout, 0
 	case err != nil:
 		return a.end(nil, err), 0
+	case f.failed && out.ExitCode == 0:
+		return statusFinal, 0 // it is no success, whatever the engine thinks (C114)
 	case out.Outcome.Outcome == "cancelled" && out.ExitCode == 0: // by the configuration (end_on), which is no success
 		a.say("ended by end_on of the configuration: %s", oneLine(failure(out)))
 		return statusFinal, 0
