@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/handsel/handsel/internal/lease"
@@ -21,12 +24,12 @@ import (
 // it has ended, and its output if that was asked for. A record that cannot be
 // written never stops a run: it is a warning in the outcome (E13).
 type recorder struct {
-	j           *job
-	now         *run.Running // once the agent runs
-	outputs     map[string]*record.Capture
-	reading     *reading // nil: nobody reads what the agent prints
-	eventsBytes int64
-	failed      error // why there is no record; told once
+	j          *job
+	now        *run.Running // once the agent runs
+	outputs    map[string]*record.Capture
+	reading    *reading    // nil: nobody reads what the agent prints
+	keptEvents record.Kept // what became of its events
+	failed     error       // why there is no record; told once
 
 	// mu guards the record against those who read the agent's output.
 	mu     sync.Mutex
@@ -239,28 +242,37 @@ func (r *recorder) ended(out *Outcome, err error) []error {
 	return append(kept, asWarnings(errors.Join(r.writer.Save(r.run), r.writer.Close()))...)
 }
 
-// close closes the outputs and notes what became of them.
+// close closes the outputs and notes what became of them. A full disk is one
+// warning, and where each of them ends (C089).
 func (r *recorder) close() (warnings []error) {
 	if len(r.outputs) == 0 {
 		return nil
 	}
-	r.run.Output = &record.Output{EventsBytes: r.eventsBytes}
-	for name, c := range r.outputs {
-		k := c.Close()
-		if name == "stdout" {
-			r.run.Output.StdoutBytes = k.Seen
-		} else {
-			r.run.Output.StderrBytes = k.Seen
-		}
-		r.run.Output.TruncatedBytes += k.Truncated
+	var parts []string
+	var why error
+	see := func(name string, k record.Kept) {
 		if k.Err != nil {
-			warnings = append(warnings, fmt.Errorf("%s is only kept in part: %w", name, k.Err))
+			parts, why = append(parts, fmt.Sprintf("%s to byte %d", name, k.Stopped)), cmp.Or(why, k.Err)
 		}
 	}
-	for _, w := range warnings {
-		r.run.Notes = append(r.run.Notes, w.Error())
+	out := &record.Output{EventsBytes: r.keptEvents.Seen}
+	for _, name := range slices.Sorted(maps.Keys(r.outputs)) {
+		k := r.outputs[name].Close()
+		if name == "stdout" {
+			out.StdoutBytes = k.Seen
+		} else {
+			out.StderrBytes = k.Seen
+		}
+		out.TruncatedBytes += k.Truncated
+		see(name, k)
 	}
-	return warnings
+	see("events", r.keptEvents)
+	if r.run.Output = out; why == nil {
+		return nil
+	}
+	err := fmt.Errorf("what it printed is only kept in part, %s: %w", strings.Join(parts, ", "), why)
+	r.run.Notes = append(r.run.Notes, err.Error())
+	return []error{err}
 }
 
 // settle ends the reading and puts into the outcome what the stream and the
@@ -282,9 +294,7 @@ func (r *recorder) settle(out *Outcome) {
 	if sum.Result != nil && !sum.Result.Failed {
 		out.Answer, out.AnswerCut = sum.Result.Text, sum.Result.Cut
 	}
-	if r.eventsBytes = kept.Seen; kept.Err != nil {
-		out.Warnings = append(out.Warnings, fmt.Errorf("the events are only kept in part: %w", kept.Err))
-	}
+	r.keptEvents = kept
 }
 
 // exit is how the process ended, for the stream to be judged by.

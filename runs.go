@@ -22,6 +22,9 @@ type (
 	// RunFilter says which runs are wanted; the zero value wants all.
 	RunFilter = runs.Filter
 
+	// RunLimits are the time limits of a run, in seconds.
+	RunLimits = record.Limits
+
 	// Refusal is an admission that was refused (E16).
 	Refusal = record.Refusal
 

@@ -45,7 +45,8 @@ func capsOf(s *config.Settings) []status.Cap {
 }
 
 // seeAgents adds what the records of the live runs tell of their agents: how they
-// are confined, and what those whose output is read are doing.
+// are confined, what limits end them, and what those whose output is read are
+// doing.
 func (h *Home) seeAgents(snap *Snapshot) {
 	seen := map[string]bool{"": true}
 	see := func(run string) {
@@ -57,11 +58,11 @@ func (h *Home) seeAgents(snap *Snapshot) {
 		if err != nil || rec.State == record.Ended {
 			return // what is wrong with a record, doctor and runs tell
 		}
-		a := status.Agent{Run: run, Engine: rec.Engine, Confinement: rec.Confinement, Trouble: rec.Trouble}
+		a := status.Agent{Run: run, Engine: rec.Engine, Confinement: rec.Confinement, Trouble: rec.Trouble, Limits: rec.Limits}
 		if at, err := record.LastWritten(h.dir, run, eventsFile); err == nil {
 			a.LastEvent = status.Time{Time: at}
 		}
-		if a.Confinement != confinedByNothing || !a.LastEvent.IsZero() {
+		if a.Confinement != confinedByNothing || !a.LastEvent.IsZero() || a.Limits != nil {
 			snap.Agents = append(snap.Agents, a)
 		}
 	}

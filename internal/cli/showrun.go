@@ -105,6 +105,7 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	line("usage", usageText(r.Usage))
 	line("workload", r.Workload)
 	line("confinement", r.Confinement)
+	line("limits", limitsText(r.Limits))
 	line("pools", poolsText(r))
 	line("supervisor", processText(r.Handsel.Pid))
 	if r.Child != nil {
@@ -183,6 +184,21 @@ func poolsText(r *handsel.KnownRun) string {
 			text += fmt.Sprintf(" of %d", p.Cap)
 		}
 		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// limitsText is how long a run may take, as it was asked for (C149).
+func limitsText(l *handsel.RunLimits) string {
+	if l == nil {
+		return ""
+	}
+	var all []string
+	if l.TimeoutS > 0 {
+		all = append(all, span(time.Duration(l.TimeoutS*float64(time.Second)))+" in all")
+	}
+	if l.IdleS > 0 {
+		all = append(all, "idle "+span(time.Duration(l.IdleS*float64(time.Second))))
 	}
 	return strings.Join(all, ", ")
 }

@@ -171,9 +171,9 @@ func (a *app) showAgents(s *handsel.Snapshot) error {
 		if t := agent.Trouble; t != nil {
 			state = t.Text + ", for " + ago(s.At.Time, t.Since.Time)
 		}
-		rows = append(rows, []string{short(agent.Run), agent.Engine, confinementText(agent.Confinement), since, state})
+		rows = append(rows, []string{short(agent.Run), agent.Engine, confinementText(agent.Confinement), limitsText(agent.Limits), since, state})
 	}
-	return a.showRows([]string{"AGENT OF RUN", "ENGINE", "CONFINED", "LAST EVENT", "STATE"}, rows)
+	return a.showRows([]string{"AGENT OF RUN", "ENGINE", "CONFINED", "LIMITS", "LAST EVENT", "STATE"}, rows)
 }
 
 // confinementText is how an agent is confined, in words.

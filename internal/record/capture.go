@@ -56,6 +56,7 @@ type Kept struct {
 	Seen      int64 // bytes the process wrote
 	Truncated int64 // bytes of them that are not kept
 	Err       error // why keeping stopped, nil if it did not
+	Stopped   int64 // where, in bytes from the beginning; meant with Err only
 }
 
 // Capture begins to keep an output under a name such as "stdout". cap is in
@@ -179,7 +180,7 @@ func partName(output string, n int) string { return fmt.Sprintf("%s%s%010d", out
 func (c *Capture) Kept() Kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Kept{Seen: c.seen, Truncated: c.dropped + c.refused, Err: c.err}
+	return Kept{Seen: c.seen, Truncated: c.dropped + c.refused, Err: c.err, Stopped: c.seen - c.refused}
 }
 
 // Close makes one file of what was kept, with a line where bytes are left out.

@@ -594,3 +594,50 @@ func TestOutputNameThatIsTakenIsNotFollowed(t *testing.T) {
 		t.Error("the link was followed")
 	}
 }
+
+// A list comes newest first, and ends where it was limited, however many records
+// are read at once (decision 0019).
+func TestListReadsInOrder(t *testing.T) {
+	d := newHome(t)
+	var ids []string
+	for range 3*atOnce + 1 {
+		r := small(Ended)
+		r.ID = NewID()
+		w, err := Create(d, r)
+		must(t, err)
+		must(t, w.Close())
+		ids = append(ids, r.ID)
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	damaged := atOnce + 1
+	must(t, os.WriteFile(filepath.Join(d.Runs(), dayOf(t, ids[damaged]), ids[damaged], runFile), []byte("{"), 0o600))
+	sound := slices.Delete(slices.Clone(ids), damaged, damaged+1)
+	for _, limit := range []int{0, 1, atOnce, atOnce + 1, 2 * atOnce} {
+		list, problems, err := List(d, Filter{Limit: limit})
+		must(t, err)
+		want := sound
+		if limit > 0 {
+			want = want[:limit]
+		}
+		var got []string
+		for _, r := range list {
+			got = append(got, r.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: %d records, want %d in order", limit, len(got), len(want))
+		}
+		if missed := limit == 0 || limit > damaged; missed != (len(problems) == 1) {
+			t.Errorf("limit %d: problems %v", limit, problems)
+		}
+	}
+}
+
+func dayOf(t *testing.T, id string) string {
+	t.Helper()
+	date, ok := dateOf(id)
+	if !ok {
+		t.Fatalf("no id: %q", id)
+	}
+	return date
+}

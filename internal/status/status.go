@@ -138,6 +138,7 @@ type Agent struct {
 	// LastEvent is when its output last told something; null: it is not read.
 	LastEvent Time            `json:"last_event_at"`
 	Trouble   *record.Trouble `json:"trouble,omitempty"` // what it fights with just now
+	Limits    *record.Limits  `json:"limits,omitempty"`  // that end it; nil: none
 }
 
 // Stray is an agent for which neither a slot nor a lane stands: its supervisor
