@@ -641,3 +641,33 @@ func dayOf(t *testing.T, id string) string {
 	}
 	return date
 }
+
+// What a killed run of a confined agent left in its directory counts, and goes
+// with its record; what a link there leads to stays.
+func TestStateOfAKilledRunGoesToo(t *testing.T) {
+	d := newHome(t)
+	r := small(Ended)
+	r.ID, r.EndedAt = NewID(), At(time.Now())
+	w, err := Create(d, r)
+	must(t, err)
+	must(t, w.Close())
+	login := filepath.Join(t.TempDir(), "login")
+	must(t, os.WriteFile(login, []byte("{}"), 0o600))
+	state := filepath.Join(w.Dir(), "state", "claude")
+	must(t, os.MkdirAll(state, 0o700))
+	must(t, os.Symlink(login, filepath.Join(state, "login")))
+	must(t, os.Symlink(filepath.Dir(login), filepath.Join(state, "directory")))
+	must(t, os.WriteFile(filepath.Join(state, "cache"), make([]byte, 1<<20), 0o600))
+	old, _, err := Expired(context.Background(), d, time.Now(), 0, 1<<19)
+	must(t, err)
+	if len(old) != 1 || old[0].Bytes < 1<<20 {
+		t.Fatalf("beyond half of what is there: %+v", old)
+	}
+	must(t, Remove(d, old[0]))
+	if _, err := os.Stat(w.Dir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
+	if _, err := os.Stat(login); err != nil {
+		t.Errorf("the login: %v", err)
+	}
+}

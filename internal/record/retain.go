@@ -86,16 +86,18 @@ func endOf(r *Run) time.Time {
 	return timeOf(u)
 }
 
+// sizeOf is what all files below a run's directory come to: a confined run that
+// was killed leaves its engine's state there.
 func sizeOf(dir string) (size int64) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, entry := range entries {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return nil //nolint:nilerr // what cannot be read is not counted
+		}
 		if info, err := entry.Info(); err == nil {
 			size += info.Size()
 		}
-	}
+		return nil
+	})
 	return size
 }
 
@@ -143,7 +145,7 @@ func removeRun(day *home.Folder, id string) error {
 	}
 	for _, name := range names {
 		if name != runFile {
-			if err := dir.Remove(name); err != nil {
+			if err := os.RemoveAll(filepath.Join(dir.Path(), name)); err != nil { // it follows no link
 				return err
 			}
 		}
