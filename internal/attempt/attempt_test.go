@@ -300,11 +300,26 @@ func TestPayloadIsPrivate(t *testing.T) { // L10
 	}
 }
 
+// C12: who does not know of files must not start the command without them, and
+// whoever wrote nothing new is read as before.
+func TestPayloadWithFilesIsOfALaterVersion(t *testing.T) {
+	d := newHome(t)
+	for want, files := range map[int][]File{1: nil, 2: {{Path: []byte("/f"), Data: []byte("x")}}} {
+		id := newID(t)
+		must(t, Write(d, id, &Payload{Argv: Bytes([]string{"x"}), Files: files}))
+		p, err := Read(d, id)
+		must(t, err)
+		if p.V != want || len(p.Files) != len(files) {
+			t.Errorf("%d files: version %d with %d, want %d", len(files), p.V, len(p.Files), want)
+		}
+	}
+}
+
 func TestPayloadOfSomethingElseIsNone(t *testing.T) {
 	d := newHome(t)
 	for _, tt := range []struct{ name, text string }{
 		{"empty", ""}, {"a list", "[]"}, {"cut", `{"v":1,"argv":["`}, {"no version", `{"argv":["eA=="]}`},
-		{"no command", `{"v":1,"argv":[]}`}, {"not base64", `{"v":1,"argv":["%"]}`}, {"later", `{"v":2,"argv":["eA=="]}`},
+		{"no command", `{"v":1,"argv":[]}`}, {"not base64", `{"v":1,"argv":["%"]}`}, {"later", `{"v":3,"argv":["eA=="]}`},
 	} {
 		id := newID(t)
 		must(t, Write(d, id, &Payload{Argv: Bytes([]string{"x"})}))

@@ -25,6 +25,9 @@ const (
 // MaxStdin is how long a stored input may be, in bytes.
 const MaxStdin = 16 << 20
 
+// payloadVersion is that of a payload with files; one without is of Version.
+const payloadVersion = 2
+
 // maxWords bounds arguments and environment together, in bytes; the kernel takes
 // 6 MiB at most.
 const maxWords = 8 << 20
@@ -150,6 +153,9 @@ func Put(d home.Dir, id string, p *Payload) (*Flush, error) {
 
 func encodePayload(p *Payload) ([]byte, error) {
 	p.V = Version
+	if len(p.Files) > 0 {
+		p.V = payloadVersion // who does not know files would start the command without them
+	}
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -248,7 +254,7 @@ func decodePayload(data []byte) (*Payload, error) {
 	switch {
 	case p.V < 1:
 		return nil, errors.New("not a payload: no version")
-	case p.V > Version:
+	case p.V > payloadVersion:
 		return nil, ErrNewer
 	}
 	if err := p.check(); err != nil {
