@@ -407,7 +407,7 @@ func (w *Writer) Save(r *Run) error {
 	}
 	data, err := encode(r)
 	if err == nil {
-		err = w.replace(data)
+		err = w.replace(data, r.State == Ended)
 	}
 	if err != nil {
 		return fmt.Errorf("record %s: %w", w.id, err)
@@ -415,8 +415,10 @@ func (w *Writer) Save(r *Run) error {
 	return nil
 }
 
-func (w *Writer) replace(data []byte) error {
-	if w.file != nil && len(data) <= space {
+// replace writes the record where it is. The last time it looks whether that still
+// is where it is looked for: an agent may have removed it.
+func (w *Writer) replace(data []byte, last bool) error {
+	if w.file != nil && len(data) <= space && (!last || w.named()) {
 		return w.overwrite(data)
 	}
 	dir, err := w.home.Open(runsDir, w.date, w.id)
@@ -428,6 +430,13 @@ func (w *Writer) replace(data []byte) error {
 		return err
 	}
 	return dir.WriteFile(runFile, data)
+}
+
+// named tells whether the record that is open still has its name.
+func (w *Writer) named() bool {
+	open, err := w.file.Stat()
+	there, lerr := os.Lstat(filepath.Join(w.Dir(), runFile))
+	return err == nil && lerr == nil && os.SameFile(open, there)
 }
 
 // ID is the run's name.

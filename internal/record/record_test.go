@@ -671,3 +671,22 @@ func TestStateOfAKilledRunGoesToo(t *testing.T) {
 		t.Errorf("the login: %v", err)
 	}
 }
+
+// An agent that removes its record, or puts another in its place, does not take
+// away how it ended (C130).
+func TestRemovedRecordIsWrittenAgain(t *testing.T) {
+	d := newHome(t)
+	for _, remove := range []func(string) error{os.Remove, func(path string) error { return os.Rename(path, path+".old") }} {
+		r := small(Running)
+		r.ID = NewID()
+		w, err := Create(d, r)
+		must(t, err)
+		must(t, remove(filepath.Join(w.Dir(), runFile)))
+		r.State, r.Outcome = Ended, Exited
+		must(t, w.Save(r))
+		must(t, w.Close())
+		if got, err := Load(d, r.ID); err != nil || got.State != Ended || got.Outcome != Exited {
+			t.Errorf("its record is %+v, %v", got, err)
+		}
+	}
+}
