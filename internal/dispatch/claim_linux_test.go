@@ -137,7 +137,7 @@ func TestAcknowledgedLaneIsTheDriversAlone(t *testing.T) {
 		t.Error("the lane is free while its driver has it")
 	}
 	h.Keep()
-	if !w.free("x") {
+	if !w.freed("x") {
 		t.Error("the dispatcher kept a copy of the lane")
 	}
 }

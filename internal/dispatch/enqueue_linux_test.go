@@ -87,7 +87,7 @@ func TestRefusalKeepsNoCopy(t *testing.T) {
 				t.Error("the launcher's lane is free")
 			}
 			l.hold.Keep()
-			if !w.free("api/review") {
+			if !w.freed("api/review") {
 				t.Error("after the launcher closed its copy, somebody still has the lane")
 			}
 			if r, ok := w.rowOf(l.row.ID); ok {

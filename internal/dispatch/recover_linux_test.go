@@ -17,7 +17,7 @@ func TestRecoveryAsksTheKernel(t *testing.T) {
 	w := newWorld(t, false, nil)
 	free, held := w.enqueue("free"), w.enqueue("held")
 	w.stop()
-	if !w.free("free") {
+	if !w.freed("free") {
 		t.Fatal("the dispatcher is gone and the lane is held")
 	}
 	owner, err := lane.Take(w.home, "held", lane.Mine(lane.RoleRun))
@@ -109,7 +109,7 @@ func TestGoneDriverIsLostAndNotRepeated(t *testing.T) {
 		}
 		w.breathe()
 	}
-	if !w.free("x") {
+	if !w.freed("x") {
 		t.Error("the lane of a lost attempt is held")
 	}
 	for range 3 {
@@ -179,7 +179,7 @@ func TestCancelledRowLeavesNothing(t *testing.T) {
 				t.Errorf("cancel = %+v, %v", done, err)
 			}
 		}
-		if !w.free("x") {
+		if !w.freed("x") {
 			t.Error("the lane is still held")
 		}
 		if offered {
