@@ -232,7 +232,7 @@ func (r *recorder) ended(out *Outcome, err error) []error {
 	case out.Outcome.Outcome == record.Refused:
 		return nil // nothing was asked of the home yet, or it is what is wrong
 	}
-	if err := r.open(record.Ended); err != nil {
+	if err := r.open(record.Starting); err != nil { // nobody is to read an end without its outcome
 		return []error{err}
 	}
 	kept := r.close()

@@ -126,7 +126,12 @@ func TestInsideAllowsLookingAndGates(t *testing.T) {
 	}
 	must(t, "exit 0", p.handsel("run", "--", p.bin, "gate", "build", "--wait", "0", "--", "true"))
 	must(t, "exit 0", p.handsel("run", "--profile", "lead", "--", p.bin, "run", "--wait", "0", "--", "true"))
+	if err := errors.Join(os.Mkdir(p.file("profiles"), 0o700), os.Chown(p.file("profiles"), p.uid, -1)); err != nil {
+		t.Fatal(err)
+	}
+	p.write("profiles/other.md", "no seat")
 	must(t, "exit 1", p.handsel("run", "--profile", "other", "--", p.bin, "run", "--wait", "0", "--", "true"))
+	must(t, "exit 78", p.handsel("run", "--profile", "nobody", "--", p.bin, "run", "--wait", "0", "--", "true"))
 	// A gate in a gate, in name order only (S13).
 	q := p.config("[pools]\na = 1\nb = 1\n")
 	must(t, "exit 0", q.handsel("gate", "a", "--", q.bin, "gate", "b", "--wait", "0", "--", "true"))

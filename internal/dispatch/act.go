@@ -199,11 +199,18 @@ func (d *Dispatcher) retryLost(lost *attempt.Row) {
 
 // writeRecord puts an end into the run's record that nobody else can write.
 func writeRecord(at home.Dir, r *attempt.Row, end queue.End) error {
+	fill := func(run *record.Run) {
+		run.State, run.Outcome, run.Reason, run.EndedAt = record.Ended, end.Outcome, end.Reason, record.At(end.At)
+	}
 	w, run, err := record.Reopen(at, r.ID)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist): // whole from the start: nobody reads an end without its outcome
 		run = newRecord(r)
-		w, err = record.Create(at, run)
+		fill(run)
+		if w, err = record.Create(at, run); err == nil {
+			err = w.Close()
+		}
+		return err
 	case errors.Is(err, record.ErrNone): // its driver was killed before it had written anything
 		run = newRecord(r)
 		w, err = record.Anew(at, r.ID)
@@ -211,7 +218,7 @@ func writeRecord(at home.Dir, r *attempt.Row, end queue.End) error {
 	if err != nil {
 		return err
 	}
-	run.State, run.Outcome, run.Reason, run.EndedAt = record.Ended, end.Outcome, end.Reason, record.At(end.At)
+	fill(run)
 	run.Abandon()
 	return errors.Join(w.Save(run), w.Close())
 }
