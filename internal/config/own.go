@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // How an engine of the user's own is asked, and what of that can be told to be
@@ -27,14 +28,15 @@ func badEngineKey(path []string) string {
 // placeholderNames are what may stand in args.
 var placeholderNames = []string{"{prompt}", "{prompt_file}", "{model}", "{resume}", "{dir}", "{system}"}
 
-var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
+// placeholder is compiled only where an engine of the user's own is defined.
+var placeholder = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{[A-Za-z_]+\}`) })
 
 func placeholders(v any) string {
 	if why := plainWords(v); why != "" {
 		return why
 	}
 	for _, word := range v.([]string) {
-		for _, found := range placeholder.FindAllString(word, -1) {
+		for _, found := range placeholder().FindAllString(word, -1) {
 			if !slices.Contains(placeholderNames, found) {
 				return escape(found) + " is no placeholder; there are " + strings.Join(placeholderNames, " ")
 			}

@@ -1,24 +1,23 @@
 package engine
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // claudeEpoch is the older form: "Claude AI usage limit reached|1753077600".
-var claudeEpoch = regexp.MustCompile(`limit reached\|(\d{9,12})\b`)
+var claudeEpoch = pattern(`limit reached\|(\d{9,12})\b`)
 
 // claudeClock is the newer one: "resets 7:10am (UTC)", with the date where it is
 // more than a day away: "resets Oct 3 at 5pm (Europe/Paris)", "Oct 3, 2027, 5pm".
-var claudeClock = regexp.MustCompile(`resets (?:([A-Z][a-z]{2}) (\d{1,2})(?:, (\d{4}))?(?: at|,) )?(\d{1,2})(?::(\d{2}))?[  ]?([ap]m)(?: \(([A-Za-z0-9_+/-]+)\))?`)
+var claudeClock = pattern(`resets (?:([A-Z][a-z]{2}) (\d{1,2})(?:, (\d{4}))?(?: at|,) )?(\d{1,2})(?::(\d{2}))?[  ]?([ap]m)(?: \(([A-Za-z0-9_+/-]+)\))?`)
 
 // claudeReset reads when a limit is over from the message of a failure; limited
 // tells whether it speaks of a used-up limit. A time that cannot be read, as in a
 // zone that is not known here, is zero.
 func claudeReset(text string, now time.Time) (until time.Time, limited bool) {
-	if m := claudeEpoch.FindStringSubmatch(text); m != nil {
+	if m := claudeEpoch().FindStringSubmatch(text); m != nil {
 		seconds, err := strconv.ParseInt(m[1], 10, 64)
 		if err != nil || seconds > farthest {
 			return time.Time{}, true
@@ -27,7 +26,7 @@ func claudeReset(text string, now time.Time) (until time.Time, limited bool) {
 	}
 	limited = strings.Contains(text, "You've hit your") || strings.Contains(text, "usage limit reached") ||
 		strings.Contains(text, "out of usage credits") || strings.Contains(text, "redit balance is too low")
-	m := claudeClock.FindStringSubmatch(text)
+	m := claudeClock().FindStringSubmatch(text)
 	if m == nil {
 		return time.Time{}, limited
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -117,19 +116,19 @@ func (d *codexDecoder) completed(l *codexEvent) []stream.Event {
 }
 
 // codexRetry is how codex says that it tries again.
-var codexRetry = regexp.MustCompile(`^Reconnecting\.\.\. (\d{1,4})/(\d{1,4})`)
+var codexRetry = pattern(`^Reconnecting\.\.\. (\d{1,4})/(\d{1,4})`)
 
 // codexStatus is how it says what the service answered: "unexpected status 401
 // Unauthorized", "last status: 429 Too Many Requests".
-var codexStatus = regexp.MustCompile(`\b(?:unexpected|last) status:? ([1-5]\d\d)\b`)
+var codexStatus = pattern(`\b(?:unexpected|last) status:? ([1-5]\d\d)\b`)
 
 // trouble reads a message about an error.
 func (d *codexDecoder) trouble(text string) stream.Event {
 	e := stream.Event{Kind: stream.Trouble, Text: strings.TrimSpace(text)}
-	if m := codexStatus.FindStringSubmatch(text); m != nil {
+	if m := codexStatus().FindStringSubmatch(text); m != nil {
 		e.Status, _ = strconv.Atoi(m[1]) // three digits
 	}
-	if m := codexRetry.FindStringSubmatch(text); m != nil {
+	if m := codexRetry().FindStringSubmatch(text); m != nil {
 		e.Retry = &stream.Retry{}
 		e.Retry.Attempt, _ = strconv.Atoi(m[1]) // digits, both
 		e.Retry.Of, _ = strconv.Atoi(m[2])

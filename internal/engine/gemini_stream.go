@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -107,12 +106,12 @@ func (d *geminiDecoder) message(line *geminiLine, cut int64) []stream.Event {
 }
 
 // geminiAsks is what a tool says that would have to be asked for first.
-var geminiAsks = regexp.MustCompile(`^Tool execution for ".*" requires user confirmation, which is not supported in non-interactive mode\.$`)
+var geminiAsks = pattern(`^Tool execution for ".*" requires user confirmation, which is not supported in non-interactive mode\.$`)
 
 // denied tells of a tool that is forbidden, or would have to be asked for.
 func denied(line *geminiLine) []stream.Event {
 	e := line.failure()
-	if line.Status != "error" || e.Type != "policy_violation" && !geminiAsks.MatchString(e.Message) {
+	if line.Status != "error" || e.Type != "policy_violation" && !geminiAsks().MatchString(e.Message) {
 		return nil
 	}
 	return []stream.Event{{Kind: stream.Trouble, Text: e.Message, Fault: stream.ByPermission}}
@@ -202,12 +201,12 @@ func (d *geminiDecoder) envelope(line *geminiLine) (events []stream.Event) {
 // What gemini and agy say of refusals on stderr, and only there: each at the
 // beginning of a line.
 var (
-	geminiRetry = regexp.MustCompile(`^Attempt (\d+) failed(?: with status (\d+)| with (\d+) error[^.]*)?(?:: (.*?))?\. (?:Retrying after (\d+)ms|Retrying with backoff|Max attempts reached)`)
-	geminiDump  = regexp.MustCompile(`^Error when talking to Gemini API .*?\b(\w*Error): (.*)$`)
-	geminiPart  = regexp.MustCompile(`^\s+(status|code|retryDelayMs): (\d{1,15}),?$`)
-	geminiLogin = regexp.MustCompile(`^(?:Please set an Auth method in your |Authentication consent could not be obtained|Manual authorization is required but |Failed to authenticate with |Error authenticating: |The enforced authentication type is )`)
-	geminiTrust = regexp.MustCompile(`^Gemini CLI is not running in a trusted directory`)
-	agyTimeout  = regexp.MustCompile(`^\[agy\] print timeout after `)
+	geminiRetry = pattern(`^Attempt (\d+) failed(?: with status (\d+)| with (\d+) error[^.]*)?(?:: (.*?))?\. (?:Retrying after (\d+)ms|Retrying with backoff|Max attempts reached)`)
+	geminiDump  = pattern(`^Error when talking to Gemini API .*?\b(\w*Error): (.*)$`)
+	geminiPart  = pattern(`^\s+(status|code|retryDelayMs): (\d{1,15}),?$`)
+	geminiLogin = pattern(`^(?:Please set an Auth method in your |Authentication consent could not be obtained|Manual authorization is required but |Failed to authenticate with |Error authenticating: |The enforced authentication type is )`)
+	geminiTrust = pattern(`^Gemini CLI is not running in a trusted directory`)
+	agyTimeout  = pattern(`^\[agy\] print timeout after `)
 )
 
 func (d *geminiDecoder) Stderr(text []byte) []stream.Event {
@@ -215,18 +214,18 @@ func (d *geminiDecoder) Stderr(text []byte) []stream.Event {
 		return d.part(text)
 	}
 	switch {
-	case geminiLogin.Match(text):
+	case geminiLogin().Match(text):
 		return []stream.Event{{Kind: stream.Trouble, Text: string(text), Fault: stream.ByLogin}}
-	case geminiTrust.Match(text):
+	case geminiTrust().Match(text):
 		return []stream.Event{{Kind: stream.Trouble, Text: string(text), Fault: stream.ByPermission}}
-	case agyTimeout.Match(text):
+	case agyTimeout().Match(text):
 		d.partial = true
 		return []stream.Event{{Kind: stream.Trouble, Text: string(text), Fault: stream.ByAgent}}
 	}
-	if found := geminiRetry.FindSubmatch(text); found != nil {
+	if found := geminiRetry().FindSubmatch(text); found != nil {
 		return d.retry(found, string(text))
 	}
-	found := geminiDump.FindSubmatch(text)
+	found := geminiDump().FindSubmatch(text)
 	if found == nil {
 		return nil
 	}
@@ -275,7 +274,7 @@ func (d *geminiDecoder) part(text []byte) []stream.Event {
 		d.dump = false
 		return nil
 	}
-	found := geminiPart.FindSubmatch(text)
+	found := geminiPart().FindSubmatch(text)
 	if found == nil {
 		return nil
 	}

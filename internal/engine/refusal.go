@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -167,26 +166,26 @@ func apiError(text string) (*api, bool) {
 
 // statusAt are the places where a message about an error names its status: at
 // its beginning, or in words no other number stands in.
-var statusAt = regexp.MustCompile(`^(?:API error[^:]*: )?(?:Error: )?([45]\d\d)\b|\(code ([45]\d\d)\)|\bwith status ([45]\d\d)\b|\(Status: ([45]\d\d)\)`)
+var statusAt = pattern(`^(?:API error[^:]*: )?(?:Error: )?([45]\d\d)\b|\(code ([45]\d\d)\)|\bwith status ([45]\d\d)\b|\(Status: ([45]\d\d)\)`)
 
 func statusIn(text string) int {
-	n, _ := strconv.Atoi(strings.Join(append(statusAt.FindStringSubmatch(text), "", "")[1:], "")) // one of the groups, or none
+	n, _ := strconv.Atoi(strings.Join(append(statusAt().FindStringSubmatch(text), "", "")[1:], "")) // one of the groups, or none
 	return n
 }
 
 // resetAt is how long it takes until a service answers again, as the services
 // write it.
-var resetAt = regexp.MustCompile(`(?i)(?:retry|try again|resets?|reset) (?:in|after) ~?((?:\d+(?:\.\d+)?\s?(?:ms|milliseconds?|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)\b[ ,]*|\d+(?:\.\d+)?(?:ms|s|m|h|d))+)`)
+var resetAt = pattern(`(?i)(?:retry|try again|resets?|reset) (?:in|after) ~?((?:\d+(?:\.\d+)?\s?(?:ms|milliseconds?|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)\b[ ,]*|\d+(?:\.\d+)?(?:ms|s|m|h|d))+)`)
 
 // amount is one number of such a time, with its unit.
-var amount = regexp.MustCompile(`(?i)(\d+(?:\.\d+)?)\s?(ms|milli|s|m|h|d)`)
+var amount = pattern(`(?i)(\d+(?:\.\d+)?)\s?(ms|milli|s|m|h|d)`)
 
 // longest is the longest reset that is believed.
 const longest = 366 * 24 * time.Hour
 
 // resetIn reads the time until a reset; 0: none is told.
 func resetIn(text string) time.Duration {
-	found := resetAt.FindStringSubmatch(text)
+	found := resetAt().FindStringSubmatch(text)
 	if found == nil {
 		return 0
 	}
@@ -194,7 +193,7 @@ func resetIn(text string) time.Duration {
 		"ms": time.Millisecond, "milli": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
 	}
 	var sum time.Duration
-	for _, one := range amount.FindAllStringSubmatch(found[1], 8) {
+	for _, one := range amount().FindAllStringSubmatch(found[1], 8) {
 		n, err := strconv.ParseFloat(one[1], 64)
 		wait := n * float64(unit[strings.ToLower(one[2])])
 		if err != nil || wait > float64(longest) {
