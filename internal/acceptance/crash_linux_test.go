@@ -1063,7 +1063,7 @@ func (n *crashTally) play(t *testing.T, chairs chan struct{}, sc *scenario, arms
 }
 
 // crashTries is how often a case is played whose point is not always come to.
-const crashTries = 3
+const crashTries = 8
 
 // playOnce plays a case and counts the points that fired.
 func playOnce(t *testing.T, sc *scenario, arms []spot) (fired int) {

@@ -98,7 +98,7 @@ func TestStormNeverExceedsTheCap(t *testing.T) {
 			if after := fds(t); after > before {
 				t.Errorf("%d descriptors open, had %d", after, before)
 			}
-			s.judge(100)
+			s.judge(40)
 		})
 	}
 }

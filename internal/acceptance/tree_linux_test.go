@@ -33,6 +33,7 @@ func (p *place) tree(file string, want []string) (all []identity) {
 		if err != nil {
 			return -1
 		}
+		slices.SortFunc(list, func(a, b fakeagent.Process) int { return strings.Compare(a.Name, b.Name) }) // they come up in any order
 		names, all = nil, nil
 		for _, m := range list {
 			names = append(names, m.Name)
@@ -40,7 +41,6 @@ func (p *place) tree(file string, want []string) (all []identity) {
 		}
 		return len(list)
 	}, len(want))
-	slices.Sort(names)
 	if !slices.Equal(names, want) {
 		p.t.Fatalf("the tree is %q, want %q", names, want)
 	}
