@@ -254,15 +254,8 @@ func claudeFault(word string, status int) stream.Fault {
 	case "rate_limit", "overloaded":
 		return stream.ByThrottle
 	}
-	switch status {
-	case 401:
-		return stream.ByLogin
-	case 403:
-		return stream.ByPermission
-	case 402:
-		return stream.ByLimit
-	case 429, 503, 529:
-		return stream.ByThrottle
+	if fault := ofStatus(status); fault != "" {
+		return fault
 	}
 	return stream.ByAgent
 }

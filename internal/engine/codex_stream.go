@@ -159,15 +159,8 @@ func codexFault(text string, status int) stream.Fault {
 	case known("could not be refreshed", "Please log out and sign in again", "Not logged in", "Missing environment variable"):
 		return stream.ByLogin
 	}
-	switch status {
-	case 401:
-		return stream.ByLogin
-	case 403:
-		return stream.ByPermission
-	case 402:
-		return stream.ByLimit
-	case 429, 503, 529:
-		return stream.ByThrottle
+	if fault := ofStatus(status); fault != "" {
+		return fault
 	}
 	if known("Rate limit reached", "at capacity", "is overloaded", "currently experiencing high demand") {
 		return stream.ByThrottle

@@ -86,6 +86,22 @@ func faultOf(status int, kind, text string, after time.Duration) stream.Fault {
 	return stream.ByAgent
 }
 
+// ofStatus is what a status of HTTP alone says of a refusal; "" for one that says
+// nothing.
+func ofStatus(status int) stream.Fault {
+	switch status {
+	case 401:
+		return stream.ByLogin
+	case 403:
+		return stream.ByPermission
+	case 402:
+		return stream.ByLimit
+	case 429, 503, 529:
+		return stream.ByThrottle
+	}
+	return ""
+}
+
 func has(text string, any ...string) bool {
 	for _, one := range any {
 		if strings.Contains(text, one) {
