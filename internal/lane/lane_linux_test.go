@@ -324,3 +324,77 @@ func TestRecordBeingWrittenIsReadAgain(t *testing.T) {
 	stop.Store(true)
 	writer.Wait()
 }
+
+// dying is the variable that makes this test binary the process of
+// TestDyingOwnerKeepsItsUnrecordedAgent, with the home as its value.
+const dying = "LANE_TEST_DYING"
+
+const dyingRun = "01a20000-0000-7000-8000-00000000c322"
+
+// TestDyingOwnerProcess is no test: it has a lane and an agent that it has not
+// recorded, and much to close when it dies. An inotify instance takes the kernel
+// a while, so its descriptors are closed long before it shows as a zombie.
+func TestDyingOwnerProcess(t *testing.T) {
+	at := os.Getenv(dying)
+	if at == "" {
+		return
+	}
+	slow := func() {
+		for range 20 {
+			fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+			if err != nil {
+				return // the user has as many as may be
+			}
+			_, _ = unix.InotifyAddWatch(fd, at, unix.IN_CREATE)
+		}
+	}
+	slow()
+	rec := Mine(RoleRun)
+	rec.Run = dyingRun
+	if _, err := Take(home.Dir{Path: at, From: home.Variable}, "l", rec); err != nil {
+		t.Fatal(err)
+	}
+	slow()
+	os.Stdout.WriteString("ready\n")
+	select {}
+}
+
+// C022: the owner of a lane that is killed before it could record its agent does
+// not count as one that let go, in the time in which its lock is free already and
+// its process still shows.
+func TestDyingOwnerKeepsItsUnrecordedAgent(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	_, end := sleeper(t, "HANDSEL_RUN="+dyingRun)
+	defer end()
+	showed := 0
+	for range 5 {
+		d := place(t)
+		must(t, d.Ensure())
+		owner := exec.Command(self, "-test.run=^TestDyingOwnerProcess$")
+		owner.Env = append(os.Environ(), dying+"="+d.Path)
+		out, err := owner.StdoutPipe()
+		must(t, err)
+		must(t, owner.Start())
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		id, err := proc.Identify(owner.Process.Pid)
+		must(t, err)
+		must(t, owner.Process.Kill())
+		for locked(t, d, "l") {
+			runtime.Gosched()
+		}
+		if proc.Judge(id.Claim()) == proc.Alive {
+			showed++
+		}
+		h, err := Take(d, "l", Mine(RoleRun))
+		_ = owner.Wait()
+		if err == nil {
+			h.Keep()
+			t.Fatal("the lane of a dying owner was free while its agent lived")
+		}
+		wantHeld(t, err, Orphaned)
+	}
+	t.Logf("%d of 5 owners still showed when their lock was free", showed)
+}

@@ -157,7 +157,7 @@ func (s *Seen) findAgent(find find) State {
 	r := s.Record
 	if !r.Owned() || r.Run == "" || r.Role == RoleLauncher || r.Role == RoleDispatcher ||
 		r.BootID != machine.BootID() || r.PidNS != machine.PidNS() ||
-		proc.Judge(r.HolderClaim()) != proc.Gone { // it let go of the lane before it had an agent
+		!proc.Ended(r.HolderClaim()) { // it let go of the lane before it had an agent
 		return Free
 	}
 	id, found := find(r.Run, r.Holder.Ticks)

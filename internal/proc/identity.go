@@ -65,12 +65,17 @@ type Stat struct {
 	Pid, PPid, Pgrp, Session int
 	TTY, Tpgid               int  // controlling terminal's device and its foreground group; 0 and -1 without one
 	State                    byte // R S D T t Z X … as in proc(5)
+	Threads                  int  // of its thread group; 0 = not known
+	Exiting                  bool // it is on its way out: it runs no more, and what it held may be free already
 	Ticks                    uint64
 	Comm                     string // name, at most 15 bytes, chosen by the process itself: never proof of anything
 }
 
-// Zombie tells whether the process has ended and only waits to be reaped.
-func (s Stat) Zombie() bool { return s.State == 'Z' || s.State == 'X' || s.State == 'x' }
+// Zombie tells whether the process has ended and only waits to be reaped. One
+// whose first thread has left while others go on shows as Z too, and lives.
+func (s Stat) Zombie() bool {
+	return s.State == 'Z' && s.Threads <= 1 || s.State == 'X' || s.State == 'x'
+}
 
 // Stopped tells whether the process is stopped by a signal or a tracer. It
 // still owns what it holds, but it will not act (S16).
@@ -99,27 +104,43 @@ const startTolerance = 2.0
 
 // Judge tells whether the process a record names is still that process (S7).
 func Judge(c Claim) Verdict {
+	v, _ := judge(c)
+	return v
+}
+
+// Ended tells whether the process a record names can do nothing more: it is gone,
+// or the kernel is taking it apart. A process that dies closes its descriptors
+// before it shows as a zombie, and on a busy machine the time between is long
+// enough to look at: whoever finds a lock free must not conclude from a holder
+// that "still lives" that it let go by itself.
+func Ended(c Claim) bool {
+	v, st := judge(c)
+	return v == Gone || v == Alive && st.Exiting
+}
+
+// judge is Judge, with what was seen of the process where it was looked at.
+func judge(c Claim) (Verdict, Stat) {
 	if c.Pid <= 0 || c.Pid > math.MaxInt32 || c.Ticks == 0 && c.Started == 0 {
-		return Gone
+		return Gone, Stat{}
 	}
 	if c.Boot != "" && c.Boot != machine.BootID() {
-		return Gone
+		return Gone, Stat{}
 	}
 	if ns := machine.PidNS(); c.NS != 0 && ns != 0 && c.NS != ns {
-		return Unverifiable
+		return Unverifiable, Stat{}
 	}
 	st, err := ReadStat(c.Pid)
 	switch {
 	case errors.Is(err, ErrGone):
-		return Gone
+		return Gone, Stat{}
 	case err != nil:
-		return Unverifiable
+		return Unverifiable, Stat{}
 	case st.Zombie():
-		return Gone
+		return Gone, Stat{}
 	case c.Ticks != 0:
-		return verdict(st.Ticks == c.Ticks)
+		return verdict(st.Ticks == c.Ticks), st
 	default:
-		return verdict(math.Abs(st.ID().StartedEpoch()-c.Started) <= startTolerance)
+		return verdict(math.Abs(st.ID().StartedEpoch()-c.Started) <= startTolerance), st
 	}
 }
 

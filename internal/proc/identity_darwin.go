@@ -30,9 +30,13 @@ func ReadStat(pid int) (Stat, error) {
 	return Stat{
 		Pid: pid, PPid: int(k.Eproc.Ppid), Pgrp: int(k.Eproc.Pgid), Session: session,
 		TTY: int(k.Eproc.Tdev), Tpgid: int(k.Eproc.Tpgid), State: stateLetter(k.Proc.P_stat),
-		Ticks: uint64(start.Sec)*1e6 + uint64(start.Usec), Comm: unix.ByteSliceToString(k.Proc.P_comm[:]),
+		Exiting: k.Proc.P_flag&flagExiting != 0,
+		Ticks:   uint64(start.Sec)*1e6 + uint64(start.Usec), Comm: unix.ByteSliceToString(k.Proc.P_comm[:]),
 	}, nil
 }
+
+// flagExiting is P_WEXIT of <sys/proc.h>.
+const flagExiting = 0x2000
 
 // stateLetter translates p_stat of <sys/proc.h>.
 func stateLetter(s int8) byte {

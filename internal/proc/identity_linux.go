@@ -58,17 +58,26 @@ func ParseStat(text []byte) (Stat, error) {
 		text string
 	}{
 		{&st.Pid, strings.TrimSpace(string(text[:open]))},
-		{&st.PPid, f[1]}, {&st.Pgrp, f[2]}, {&st.Session, f[3]}, {&st.TTY, f[4]}, {&st.Tpgid, f[5]},
+		{&st.PPid, f[1]}, {&st.Pgrp, f[2]}, {&st.Session, f[3]}, {&st.TTY, f[4]}, {&st.Tpgid, f[5]}, {&st.Threads, f[17]},
 	} {
 		if *n.into, err = strconv.Atoi(n.text); err != nil {
 			return Stat{}, fmt.Errorf("process status %q: %w", clip(text), err)
 		}
 	}
+	flags, err := strconv.ParseUint(f[6], 10, 64)
+	if err != nil {
+		return Stat{}, fmt.Errorf("process status %q: %w", clip(text), err)
+	}
+	st.Exiting = flags&flagExiting != 0
 	if st.Ticks, err = strconv.ParseUint(f[19], 10, 64); err != nil {
 		return Stat{}, fmt.Errorf("process status %q: %w", clip(text), err)
 	}
 	return st, nil
 }
+
+// flagExiting is PF_EXITING of the kernel's <linux/sched.h>, in field 9 of
+// /proc/PID/stat: set before the first descriptor is closed.
+const flagExiting = 0x4
 
 func clip(text []byte) []byte { return text[:min(len(text), 80)] }
 

@@ -487,3 +487,59 @@ func TestReusedNumberIsNeverSignalled(t *testing.T) {
 		t.Log(line)
 	}
 }
+
+func init() {
+	const name = "without its first thread"
+	if os.Getenv("HANDSEL_TEST_STUB") == name {
+		runtime.LockOSThread() // of an init function: main stays on the first thread
+	}
+	stubs[name] = func() {
+		go func() {
+			fmt.Println("ready")
+			select {}
+		}()
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+}
+
+// S7: a process whose first thread has left shows as a zombie and lives on.
+func TestProcessWithoutItsFirstThreadLives(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), "HANDSEL_TEST_STUB=without its first thread")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var st Stat
+	for range 5000 { // the thread may be on its way
+		if st, err = ReadStat(c.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+		if st.State == 'Z' {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if st.State != 'Z' || st.Threads < 2 {
+		t.Fatalf("the first thread of %+v has not left", st)
+	}
+	if got := Judge(st.ID().Claim()); got != Alive {
+		t.Errorf("it counts as %v, want alive", got)
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	if got := Judge(st.ID().Claim()); got != Gone {
+		t.Errorf("killed, it counts as %v, want gone", got)
+	}
+}

@@ -27,7 +27,7 @@ func (s *Seen) findAgent() {
 	if rec.Run == "" || rec.BootID != machine.BootID() || rec.PidNS != machine.PidNS() {
 		return // of another implementation, boot or namespace: what S7 says stands
 	}
-	if proc.Judge(rec.Holder()) != proc.Gone {
+	if !proc.Ended(rec.Holder()) {
 		return // it let go of the slot before it had an agent
 	}
 	for range execTries {

@@ -3,9 +3,12 @@ package slot
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 
+	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
+	"golang.org/x/sys/unix"
 )
 
 // abandoned writes a record into slot 0 of a pool as a holder leaves it that
@@ -78,4 +81,81 @@ func TestWipeLeavesAHeldSlotAlone(t *testing.T) {
 	if err := h.Release(); err != nil {
 		t.Error(err)
 	}
+}
+
+// dying is the variable that makes this test binary the process of
+// TestDyingHolderKeepsItsUnrecordedAgent, with the pools' directory as its value.
+const dying = "SLOT_TEST_DYING"
+
+const dyingRun = "01a20000-0000-7000-8000-00000000c024"
+
+// TestDyingHolderProcess is no test: it has a slot and an agent that it has not
+// recorded, and much to close when it dies. An inotify instance takes the kernel
+// a while, so its descriptors are closed long before it shows as a zombie.
+func TestDyingHolderProcess(t *testing.T) {
+	at := os.Getenv(dying)
+	if at == "" {
+		return
+	}
+	slow := func() {
+		for range 20 {
+			fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+			if err != nil {
+				return // the user has as many as may be
+			}
+			_, _ = unix.InotifyAddWatch(fd, at, unix.IN_CREATE)
+		}
+	}
+	slow()
+	p, err := Open(at, "all", true)
+	must(t, err)
+	me := proc.Self()
+	_, err = p.Take(0, Record{Cap: 1, Workload: "heavy", Run: dyingRun, HolderPid: me.Pid, HolderTicks: me.Ticks, BootID: machine.BootID(), PidNS: machine.PidNS()})
+	must(t, err)
+	slow()
+	os.Stdout.WriteString("ready\n")
+	select {}
+}
+
+// C022: the holder of a slot that is killed before it could record its agent does
+// not count as one that let go, in the time in which its lock is free already and
+// its process still shows.
+func TestDyingHolderKeepsItsUnrecordedAgent(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	agent := exec.Command("sleep", "1000")
+	agent.Env = append(os.Environ(), "HANDSEL_RUN="+dyingRun)
+	must(t, agent.Start())
+	defer func() { _ = agent.Process.Kill(); _ = agent.Wait() }()
+	showed := 0
+	for range 5 {
+		dir := t.TempDir()
+		holder := exec.Command(self, "-test.run=^TestDyingHolderProcess$")
+		holder.Env = append(os.Environ(), dying+"="+dir)
+		out, err := holder.StdoutPipe()
+		must(t, err)
+		must(t, holder.Start())
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		id, err := proc.Identify(holder.Process.Pid)
+		must(t, err)
+		p, err := Open(dir, "all", false)
+		must(t, err)
+		must(t, holder.Process.Kill())
+		for p.Locked(0) {
+			runtime.Gosched()
+		}
+		if proc.Judge(id.Claim()) == proc.Alive {
+			showed++
+		}
+		seen, err := p.Look(0)
+		_ = holder.Wait()
+		p.Close()
+		must(t, err)
+		if seen.State != Orphaned {
+			t.Fatalf("the slot of a dying holder is %v while its agent lives", seen.State)
+		}
+	}
+	t.Logf("%d of 5 holders still showed when their lock was free", showed)
 }
