@@ -176,7 +176,9 @@ func receive(ctx context.Context, conn *handoff.Conn) (*handoff.Answer, error) {
 
 // ask finds out what became of a row whose answer did not come, for at most
 // askPatience. Our copy of the lane stays: were the row not accepted, nobody
-// else could have taken the lane meanwhile.
+// else could have taken the lane meanwhile. It goes along with the question, as
+// the one who accepted the row may be dead, and who answers for it without the
+// lane as long as we have it.
 func (r *request) ask(ctx context.Context, lost *lostAnswer) (*handoff.Answer, error) {
 	ctx, stop := context.WithTimeout(ctx, askPatience)
 	defer stop()
@@ -218,9 +220,10 @@ func (r *request) askOnce(ctx context.Context, lost *lostAnswer) (*handoff.Answe
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.Send(ctx, handoff.Ask{Attempt: r.row.ID}); err != nil {
+	if err := conn.Send(ctx, handoff.Ask{Attempt: r.row.ID}, r.hold.Fd()); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("enqueue.asked")
 	answer, err := receive(ctx, conn)
 	switch {
 	case err != nil:

@@ -212,8 +212,8 @@ func (d *Dispatcher) readOrders() {
 	}
 }
 
-// regain takes the locks of rows that were left without one when descriptors
-// were short.
+// regain takes the locks of rows that were left without one: descriptors were
+// short, or whoever handed the lane over has not let go yet.
 func (d *Dispatcher) regain() {
 	if d.fds.short == 0 {
 		return
@@ -223,4 +223,24 @@ func (d *Dispatcher) regain() {
 			d.judge(r)
 		}
 	}
+	d.hasten()
+}
+
+// regainNap is how soon a lane is tried again that only waits for somebody to let
+// go: nothing tells when that happens, and until we have it anybody may take it.
+const regainNap = 20 * time.Millisecond
+
+// hasten has regain look again soon, for as long as there is a row without its
+// lane and room for it.
+func (d *Dispatcher) hasten() {
+	if d.hastened || d.fds.short == 0 || d.fds.full() {
+		return
+	}
+	d.hastened = true
+	time.AfterFunc(regainNap, func() {
+		d.post(func() {
+			d.hastened = false
+			d.regain()
+		})
+	})
 }

@@ -147,6 +147,7 @@ type Dispatcher struct {
 	stirred   bool                     // rows came or went since the last tick
 	calm      int                      // ticks since then
 	leaving   *leaving                 // being handed over or stopped: nothing new is begun
+	hastened  bool                     // regain will look again soon
 	strays    []string                 // files of entries without a row, whose lanes somebody had
 	accepting map[string]chan struct{} // attempts whose acceptance is under way
 	acts      int                      // requests under way that change rows

@@ -69,6 +69,7 @@ func (d *Dispatcher) enqueue(conn *handoff.Conn, r *attempt.Row, f *handoff.Fram
 		return err
 	}
 	if known != nil { // asked again: what became of it (L9)
+		d.regainFrom(r.ID, f)
 		d.answer(conn, *known)
 		return nil
 	}
@@ -288,7 +289,7 @@ func (d *Dispatcher) whatBecame(id string) (*handoff.Answer, error) {
 
 // serveAsk answers what became of an attempt (L9).
 func (d *Dispatcher) serveAsk(conn *handoff.Conn, f *handoff.Frame) {
-	f.CloseFds()
+	defer f.CloseFds()
 	var ask handoff.Ask
 	if err := f.Decode(&ask); err != nil {
 		d.refuse(conn, "bad_request", "config", err.Error(), false)
@@ -301,7 +302,56 @@ func (d *Dispatcher) serveAsk(conn *handoff.Conn, f *handoff.Frame) {
 	case known == nil:
 		d.refuse(conn, "unknown_attempt", "ownership", "no attempt "+ask.Attempt+" was ever accepted", false)
 	default:
+		d.regainFrom(ask.Attempt, f)
 		d.answer(conn, *known)
+	}
+}
+
+// regainFrom takes the lane's descriptor that came with a question about an
+// attempt whose row waits without its lane: a dispatcher accepted it and died
+// before it answered, and the launcher closes its copy as soon as it is told. In
+// between anybody could have taken the lane.
+func (d *Dispatcher) regainFrom(id string, f *handoff.Frame) {
+	if f.Came != 1 || len(f.Fds) != 1 {
+		return
+	}
+	bare := func() *row {
+		if r := d.rows[id]; r != nil && r.hold == nil && !r.leaving {
+			return r
+		}
+		return nil
+	}
+	var name string
+	d.do(func() {
+		if r := bare(); r != nil {
+			name = r.Lane
+		}
+	})
+	if name == "" {
+		return
+	}
+	h, err := d.adopt(name, f)
+	if err != nil {
+		d.cfg.Log.Warn("take a lane that was handed over again", "lane", name, "attempt", id, "error", err)
+		return
+	}
+	failpoint.Hit("regain.adopted")
+	kept := false
+	d.do(func() {
+		r := bare()
+		if r == nil {
+			return
+		}
+		kept, r.hold = true, h
+		d.fds.force(1) // it is accepted, so it does not depend on the room that is left
+		d.fds.short--
+		if err := h.SetOwner(d.laneRecord(id)); err != nil {
+			d.cfg.Log.Warn("record a lane", "lane", name, "error", err)
+		}
+		d.judge(r)
+	})
+	if !kept {
+		h.Keep()
 	}
 }
 

@@ -119,6 +119,7 @@ func (d *Dispatcher) recoverRows(ctx context.Context, rows []*row) {
 		d.fds.short++ // its launcher is still about to close its copy
 		d.waitAgain(ctx, r)
 	}
+	d.hasten()
 }
 
 // taken tells whether somebody else has r's lane. While the record says that it
@@ -468,6 +469,7 @@ func (d *Dispatcher) reopen(a *open) {
 			d.fds.short++
 		}
 		d.requeued(a, why)
+		d.hasten()
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // row is a waiting lane as the loop keeps it.
 type row struct {
 	attempt.Row
-	hold    *lane.Hold // nil only while descriptors are short
+	hold    *lane.Hold // nil while descriptors are short, or somebody who handed it over has not let go
 	group   *group
 	offer   *offer         // nil = queued
 	why     *record.Reason // why it may not be admitted now; nil = it may

@@ -19,7 +19,9 @@ type Enqueue struct {
 	Row attempt.Row `json:"row"`
 }
 
-// Ask asks what became of an attempt (L9).
+// Ask asks what became of an attempt (L9). The lane's descriptor may come with
+// it, from the launcher that still has it: the dispatcher takes it if it has
+// accepted the attempt and does not have the lane, and closes it otherwise.
 type Ask struct {
 	Attempt string `json:"attempt"`
 }
