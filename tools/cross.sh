@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Builds everything and vets it, tests included, for each platform we name.
+# Builds everything and vets it, tests included, for each platform we name but
+# linux/amd64, which the vet step had; with the test seams for one of them, as
+# they are the same for all.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CGO_ENABLED=0
-for platform in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do
+for platform in linux/arm64 darwin/arm64 windows/amd64; do
   start=$SECONDS
   export GOOS=${platform%/*} GOARCH=${platform#*/}
   go build ./...
   go vet ./...
-  go vet -tags failpoint ./...
+  [ "$GOOS" != darwin ] || go vet -tags failpoint ./...
   printf '%s: ok after %d s\n' "$platform" "$((SECONDS - start))"
 done
