@@ -7,10 +7,22 @@ import (
 	"github.com/handsel/handsel/internal/lease"
 )
 
-// check is the admission check of a start (P1): it asks the orders in holds/,
-// which bind every start, counted or not. While the directory cannot be read,
-// nobody knows what is held, and nothing starts.
+// check is the admission check of a start (P1): the orders in holds/, then the
+// engine account's quota, then the machine's pressure. Pools come last, and are
+// the lease's. The first that says no decides, and Why asks them all.
 func (a *asker) check() lease.Answer {
+	for _, ask := range []func() lease.Answer{a.ordered, a.quota, a.pressure} {
+		if answer := ask(); answer != (lease.Answer{}) {
+			return answer
+		}
+	}
+	return lease.Answer{}
+}
+
+// ordered asks the orders in holds/, which bind every start, counted or not.
+// While the directory cannot be read, nobody knows what is held, and nothing
+// starts.
+func (a *asker) ordered() lease.Answer {
 	orders, err := hold.List(a.home.dir.Holds())
 	if err != nil {
 		return lease.Answer{Err: err}

@@ -1,6 +1,7 @@
 package handsel
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -93,7 +94,7 @@ func ReasonOf(err error) *Reason {
 		return &Reason{Class: "ownership", Code: owned.Code(), Message: err.Error(), Holders: ownerOf(owned.Seen), Retryable: owned.Retryable()}
 	case errors.As(err, &refused):
 		return &Reason{
-			Class: classOf(refused.Code), Code: refused.Code, Message: err.Error(), Until: at(refused.Until),
+			Class: cmp.Or(refused.Class, classOf(refused.Code)), Code: refused.Code, Message: err.Error(), Until: at(refused.Until),
 			Holders: holdersOf(refused.Holders), Retryable: refused.Retryable(),
 		}
 	case errors.As(err, &notYours):

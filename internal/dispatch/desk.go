@@ -226,10 +226,12 @@ func waitReason(w lease.Waiting) *record.Reason {
 	if w.Until.IsZero() {
 		r.Until = record.Time{}
 	}
-	switch hold.Kind(w.Code) {
-	case hold.Hold, hold.Drain:
+	switch kind := hold.Kind(w.Code); {
+	case w.Class != "":
+		r.Class = w.Class
+	case kind == hold.Hold || kind == hold.Drain:
 		r.Class = "hold"
-	case hold.Park, hold.Pause:
+	case kind == hold.Park || kind == hold.Pause:
 		r.Class = "quota"
 	}
 	for _, h := range w.Holders {

@@ -32,6 +32,7 @@ var floors = map[string]int{
 	"internal/confine": 2,
 	"internal/engine":  2,
 	"internal/hold":    2,
+	"internal/journal": 2,
 	"internal/lane":    2,
 	"internal/line":    2,
 	"internal/nest":    2,

@@ -227,7 +227,7 @@ func (r *request) checked() (v verdict, stop bool, err error) {
 		return verdict{}, false, a.Err
 	}
 	return verdict{
-		why:   Waiting{Code: a.Code, Message: a.Message, Until: a.Until},
+		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until},
 		final: a.Deny, watch: true, checked: true,
 	}, true, nil
 }

@@ -38,6 +38,7 @@ type Places struct {
 
 // Answer is what an admission check says of a start (P1).
 type Answer struct {
+	Class   string // of the reason (C13); empty = hold
 	Code    string // empty = go
 	Deny    bool   // final for this request; else it may wait
 	Message string
@@ -142,6 +143,7 @@ func HolderOf(pool string, s slot.Seen) Holder {
 
 // Waiting is why a start is not admitted yet.
 type Waiting struct {
+	Class   string // of the reason, where a check gave it; else the code tells
 	Code    string
 	Pool    string // the pool that is full, or whose free slot is somebody else's turn
 	Cap     int
