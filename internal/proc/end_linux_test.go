@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,13 +92,26 @@ var bodies = map[string]string{
 	"ignores TERM":          `sh -c 'trap "" TERM; echo ready; while :; do sleep T; done' & wait`,
 	"ignores HUP and TERM":  `trap "" HUP TERM; sleep T & echo ready; wait; sleep T; sleep T`,
 	"session of its own":    `setsid sleep T & sleep 0.05; echo ready; exit 0`,
-	"double fork, no marks": `env -i setsid sh -c '(trap "" TERM; sleep T; sleep T) &' ; echo ready; exit 0`,
+	"double fork, no marks": `env -i setsid sh -c '(trap "" TERM; echo ready; sleep T; sleep T) &'; exit 0`,
 	"stopped":               `sleep T & kill -STOP $!; echo ready; wait`,
 	"pipeline":              `sleep T | cat & echo ready; exit 0`,
 	"forks on TERM":         `trap 'sleep T & exit 0' TERM; echo ready; while :; do sleep 0.02; done`,
 }
 
-// TestEndLeavesNothing: S21, S21a, C036, C038, C044.
+// stubborn are those of the bodies of which something heeds nothing but KILL.
+var stubborn = map[string]bool{"ignores TERM": true, "ignores HUP and TERM": true, "double fork, no marks": true}
+
+// hang is what no end takes whose reason was there long before. It asks for no
+// speed: the machine may be busy.
+const hang = time.Minute
+
+// killed tells whether anybody was sent KILL.
+func killed(list []sent) bool {
+	return slices.ContainsFunc(list, func(s sent) bool { return s.sig == unix.SIGKILL })
+}
+
+// TestEndLeavesNothing: S21, S21a, C036, C038, C044. Who heeds TERM is not killed,
+// and no time that an end may take is used up by one that came before.
 func TestEndLeavesNothing(t *testing.T) {
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
@@ -105,13 +119,18 @@ func TestEndLeavesNothing(t *testing.T) {
 			tok := token(t)
 			killAll(t, tok)
 			c := shell(t, replaceToken(body, tok), nil)
+			signals := countSignals(t)
+			grace := 2 * hang
+			if stubborn[name] {
+				grace = 300 * time.Millisecond
+			}
 			start := time.Now()
-			report, err := Ending{Child: c, Grace: 300 * time.Millisecond, Kill: 2 * time.Second, Adopting: true}.End()
+			report, err := Ending{Child: c, Grace: grace, Kill: 2 * hang, Adopting: true}.End()
 			if err != nil || !report.LeaderGone || len(report.Survivors) > 0 {
 				t.Errorf("End = %+v, %v", report, err)
 			}
-			if took := time.Since(start); took > 1300*time.Millisecond {
-				t.Errorf("took %v with a grace of 300ms", took)
+			if took := time.Since(start); took > hang || killed(*signals) != stubborn[name] {
+				t.Errorf("took %v with a grace of %v, and sent %+v", took, grace, *signals)
 			}
 			if left := alive(t, tok); len(left) > 0 {
 				t.Errorf("still alive: %v", left)
@@ -134,10 +153,11 @@ func TestStoppedProcessHeedsTerm(t *testing.T) {
 	killAll(t, tok)
 	c := shell(t, replaceToken(`sleep T & kill -STOP $!; setsid sh -c 'kill -STOP $$; sleep T' & sleep 0.05; echo ready; kill -STOP $$`, tok), nil)
 	<-c.Stops()
+	signals := countSignals(t)
 	start := time.Now()
-	report, err := Ending{Child: c, Grace: 20 * time.Second, Adopting: true}.End()
-	if took := time.Since(start); err != nil || !report.LeaderGone || took > 5*time.Second || len(alive(t, tok)) > 0 {
-		t.Errorf("End = %+v, %v after %v", report, err, took)
+	report, err := Ending{Child: c, Grace: 2 * hang, Adopting: true}.End()
+	if took := time.Since(start); err != nil || !report.LeaderGone || took > hang || killed(*signals) || len(alive(t, tok)) > 0 {
+		t.Errorf("End = %+v, %v after %v; sent %+v", report, err, took, *signals)
 	}
 }
 
@@ -215,7 +235,7 @@ func TestHoldersArePassedOver(t *testing.T) {
 
 func waitFor0(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(hang); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("did not come to rest")
 		}
@@ -252,8 +272,8 @@ func TestSecondRequestEndsAtOnce(t *testing.T) {
 	now := make(chan struct{})
 	time.AfterFunc(100*time.Millisecond, func() { close(now) })
 	start := time.Now()
-	report, err := Ending{Child: c, Grace: 20 * time.Second, Now: now, Adopting: true}.End()
-	if took := time.Since(start); err != nil || !report.LeaderGone || took > 2*time.Second {
+	report, err := Ending{Child: c, Grace: 2 * hang, Now: now, Adopting: true}.End()
+	if took := time.Since(start); err != nil || !report.LeaderGone || took > hang {
 		t.Errorf("End = %+v, %v after %v", report, err, took)
 	}
 	if c.Status().Signal != unix.SIGKILL {
