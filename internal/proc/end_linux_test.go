@@ -91,7 +91,7 @@ var bodies = map[string]string{
 	"two levels":            `sh -c 'sleep T & sleep T & wait' & echo ready; exit 0`,
 	"ignores TERM":          `sh -c 'trap "" TERM; echo ready; while :; do sleep T; done' & wait`,
 	"ignores HUP and TERM":  `trap "" HUP TERM; sleep T & echo ready; wait; sleep T; sleep T`,
-	"session of its own":    `setsid sleep T & sleep 0.05; echo ready; exit 0`,
+	"session of its own":    `setsid sleep T & led $!; echo ready; exit 0`,
 	"double fork, no marks": `env -i setsid sh -c '(trap "" TERM; echo ready; sleep T; sleep T) &'; exit 0`,
 	"stopped":               `sleep T & kill -STOP $!; echo ready; wait`,
 	"pipeline":              `sleep T | cat & echo ready; exit 0`,
@@ -143,7 +143,12 @@ func TestEndLeavesNothing(t *testing.T) {
 }
 
 // replaceToken puts tok where a body says "sleep T".
-func replaceToken(body, tok string) string { return strings.ReplaceAll(body, "sleep T", "sleep "+tok) }
+// led waits in a body until the process it is given leads a session of its own.
+const led = `led() { until [ "$(cut -d" " -f6 "/proc/$1/stat")" = "$1" ]; do sleep 0.01; done; }; `
+
+func replaceToken(body, tok string) string {
+	return led + strings.ReplaceAll(body, "sleep T", "sleep "+tok)
+}
 
 // TestStoppedProcessHeedsTerm: it is continued to do so, and the grace is not
 // used up.
@@ -151,7 +156,7 @@ func TestStoppedProcessHeedsTerm(t *testing.T) {
 	adopt(t)
 	tok := token(t)
 	killAll(t, tok)
-	c := shell(t, replaceToken(`sleep T & kill -STOP $!; setsid sh -c 'kill -STOP $$; sleep T' & sleep 0.05; echo ready; kill -STOP $$`, tok), nil)
+	c := shell(t, replaceToken(`sleep T & kill -STOP $!; setsid sh -c 'kill -STOP $$; sleep T' & led $!; echo ready; kill -STOP $$`, tok), nil)
 	<-c.Stops()
 	signals := countSignals(t)
 	start := time.Now()
@@ -166,7 +171,7 @@ func TestStraysAreFoundByMarker(t *testing.T) {
 	tok := token(t)
 	killAll(t, tok)
 	run := "run-" + tok
-	c := shell(t, replaceToken(`setsid sh -c 'sleep T & sleep T & wait' & sleep 0.05; echo ready; exit 0`, tok), func(s *Spec) {
+	c := shell(t, replaceToken(`setsid sh -c 'sleep T & sleep T & wait' & led $!; echo ready; exit 0`, tok), func(s *Spec) {
 		s.Env, s.Run = append(s.Env, "HANDSEL_RUN="+run), run
 	})
 	<-c.Exited()
@@ -185,7 +190,7 @@ func TestSharedGroupIsNeverSignalled(t *testing.T) {
 	adopt(t)
 	tok := token(t)
 	killAll(t, tok)
-	c := shell(t, replaceToken(`sleep T & setsid sleep T & sleep 0.05; echo ready; wait`, tok), func(s *Spec) { s.Session = Shared })
+	c := shell(t, replaceToken(`sleep T & setsid sleep T & led $!; echo ready; wait`, tok), func(s *Spec) { s.Session = Shared })
 	signals := countSignals(t)
 	report, err := Ending{Child: c, Grace: 300 * time.Millisecond, Adopting: true}.End()
 	if err != nil || !report.LeaderGone || len(alive(t, tok)) > 0 {
@@ -207,7 +212,7 @@ func TestHoldersArePassedOver(t *testing.T) {
 	tok, held := token(t), token(t)
 	killAll(t, tok)
 	killAll(t, held)
-	body := `setsid sh -c 'sleep HELD & sleep HELD; wait' & echo $!; setsid sleep T & sleep 0.05; exit 0`
+	body := `setsid sh -c 'sleep HELD & sleep HELD; wait' & echo $!; setsid sleep T & led $!; exit 0`
 	r, w, _ := os.Pipe()
 	c, err := Start(Spec{Argv: []string{"sh", "-c", strings.ReplaceAll(replaceToken(body, tok), "HELD", held)}, Env: os.Environ(), Stdout: w, Session: Own})
 	w.Close()
@@ -218,6 +223,7 @@ func TestHoldersArePassedOver(t *testing.T) {
 	r.Close()
 	holder, _ := strconv.Atoi(strings.TrimSpace(line))
 	<-c.Exited()
+	waitFor0(t, func() bool { return len(alive(t, held)) == 3 })
 	report, err := Ending{Child: c, Grace: 300 * time.Millisecond, Adopting: true, PassOver: func(pid int, id ID) bool {
 		return pid == holder && id.Ticks != 0
 	}}.End()
@@ -248,7 +254,7 @@ func TestDaemonsAreLeftWhenAsked(t *testing.T) {
 	tok, daemon := token(t), token(t)
 	killAll(t, tok)
 	killAll(t, daemon)
-	body := strings.ReplaceAll(`sleep T & setsid sleep D & sleep 0.05; echo ready; exit 0`, "sleep D", "sleep "+daemon)
+	body := strings.ReplaceAll(`sleep T & setsid sleep D & led $!; echo ready; exit 0`, "sleep D", "sleep "+daemon)
 	c := shell(t, replaceToken(body, tok), nil)
 	report, err := Ending{Child: c, Grace: 300 * time.Millisecond, Adopting: true, LeaveDaemons: true}.End()
 	if err != nil || !report.LeaderGone || len(alive(t, tok)) > 0 {
@@ -426,7 +432,7 @@ func TestOrphanIsEndedByProvenIdentity(t *testing.T) {
 	sup, err := Start(Spec{
 		Argv: []string{exe}, Session: Own, Stdout: w, Stderr: os.Stderr,
 		Env: append(os.Environ(), "HANDSEL_TEST_STUB=supervisor", "HANDSEL_RUN="+run,
-			"BODY="+replaceToken(`sleep T & setsid sh -c 'sleep T; sleep T' & sleep 0.05; echo $$; wait`, tok)),
+			"BODY="+replaceToken(`sleep T & setsid sh -c 'sleep T; sleep T' & led $!; echo $$; wait`, tok)),
 	})
 	w.Close()
 	if err != nil {
@@ -491,7 +497,7 @@ func TestConcurrentRunsDoNotEndEachOther(t *testing.T) {
 	killAll(t, a)
 	killAll(t, b)
 	start := func(tok string) *Child {
-		return shell(t, replaceToken(`(setsid sleep T &); sleep 0.05; echo ready; exec sleep T`, tok), func(s *Spec) {
+		return shell(t, replaceToken(`(setsid sleep T & led $!); echo ready; exec sleep T`, tok), func(s *Spec) {
 			s.Env, s.Run = append(s.Env, "HANDSEL_RUN=run-"+tok), "run-"+tok
 		})
 	}

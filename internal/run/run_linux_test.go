@@ -127,7 +127,7 @@ func TestEveryShapeEndsAtTheLimit(t *testing.T) {
 func TestHeldPipeDelaysNothing(t *testing.T) {
 	for name, body := range map[string]string{
 		"background": `echo '{"type":"result"}'; sleep T & exit 0`,
-		"setsid":     `echo '{"type":"result"}'; setsid sleep T & sleep 0.05; exit 0`,
+		"setsid":     `echo '{"type":"result"}'; setsid sleep T & until [ "$(cut -d" " -f6 /proc/$!/stat)" = $! ]; do sleep 0.01; done; exit 0`,
 		"pipe":       `echo '{"type":"result"}'; sleep T | cat & exit 0`,
 	} {
 		for _, leave := range []bool{false, true} {
