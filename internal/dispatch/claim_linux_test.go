@@ -42,7 +42,7 @@ func begun() attempt.Begun {
 // Only the token of the offer that stands is good, and a wrong one changes
 // nothing: row, offer and descriptor stay (L14).
 func TestOnlyTheOfferedTokenClaims(t *testing.T) {
-	w := newWorld(t, true, nil)
+	w := newWorld(t, true, func(c *Config) { c.AckWindow = 500 * time.Millisecond }) // nothing is acknowledged
 	l := w.enqueue("x")
 	token := w.token(l.row.ID)
 	w.until(l.row.ID, attempt.Starting)
