@@ -41,11 +41,11 @@ func (y *inquiry) pressed() {
 		for _, m := range all {
 			say = append(say, m.Say())
 		}
-		text := strings.Join(say, "; ")
+		p := Permission{Class: "resource", Answer: AnswerGo, Code: pressure.Enough, Message: strings.Join(say, "; ")}
 		if len(answer.Blind) > 0 {
-			text += `; fail = "open" starts all the same`
+			p.Code, p.Message = pressure.NoAnswer, p.Message+`; fail = "open" starts all the same`
 		}
-		y.ask(Permission{Class: "resource", Answer: AnswerGo, Code: pressure.Enough, Message: text})
+		y.ask(p)
 		return
 	}
 	p := Permission{Class: "resource", Answer: AnswerWait, Code: answer.Code(), Message: answer.String()}
