@@ -131,6 +131,8 @@ type Settings struct {
 
 	EngineOf map[string]EngineConf
 
+	Pressure PressureConf
+
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
 
@@ -201,7 +203,7 @@ func defaults() *Settings {
 	return &Settings{
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
-		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Later: map[string]any{},
+		Shim: map[string]string{}, Interactive: "heavy", Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin}, EngineOf: map[string]EngineConf{}, Later: map[string]any{},
 		from: map[string]string{}, varCaps: map[string][]Cap{},
 	}
 }
