@@ -198,6 +198,7 @@ func (r *recorder) update(change func(*record.Run)) {
 // Running records that the agent runs.
 func (r *recorder) Running(now run.Running) error {
 	r.now = &now
+	defer r.j.passing.runs(r.j.home, now.Child.Pid) // after the record: until that is there, nobody knows the run
 	if r.writer == nil {
 		return r.open(record.Running)
 	}

@@ -145,6 +145,10 @@ type job struct {
 	queued  time.Time             // when an attempt was asked for; zero = when the run began
 	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
+	passing  passing            // what it took and gave back, for the journal
+	waitedAs map[string]float64 // how long an attempt waited for what, as its dispatcher says
+	admitted time.Time          // when an attempt was admitted; zero = when the run was
+
 	giveUp   context.CancelCauseFunc // ends the run
 	laneWait time.Duration           // how long the lane took
 	lease    *Lease
@@ -188,6 +192,7 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 		j.ending(end, err)
 	}
 	end.Warnings = append(end.Warnings, j.letGo(end)...)
+	end.Warnings = append(end.Warnings, asWarnings(j.over(end))...)
 	return end, err
 }
 
@@ -315,6 +320,7 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 		return nil, errors.Join(err, l.Release())
 	}
 	j.lease = l
+	j.wasAdmitted(l)
 	if j.o.OnAdmitted != nil {
 		j.o.OnAdmitted()
 	}
@@ -327,7 +333,7 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 func (j *job) acquire(ctx context.Context) (*Lease, error) {
 	s := Start{
 		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: j.settings.Wait, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.waits, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
 	}
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait
@@ -339,7 +345,9 @@ func (j *job) acquire(ctx context.Context) (*Lease, error) {
 		}
 		s.Wait = max(s.Wait-j.laneWait, 0)
 	}
-	return j.home.Acquire(ctx, s)
+	l, err := j.home.Acquire(ctx, s)
+	j.passing.waits("", time.Now())
+	return l, err
 }
 
 // prepare makes the lock files that a gate inside this agent may need, for an
