@@ -32,8 +32,8 @@ type passing struct {
 
 // pass notes a transfer. It is written with the next flush.
 func (j *job) pass(e journal.Event) {
-	if j.given != nil {
-		return
+	if j.passing == nil {
+		return // an attempt's
 	}
 	e.At, e.Attempt, e.Engine, e.Lane = machine.Now(), j.id, j.engine, j.laneName()
 	j.passing.mu.Lock()
@@ -62,6 +62,9 @@ func (j *job) wasAdmitted(l *Lease) {
 
 // runs writes down what was taken, now that the agent is there.
 func (p *passing) runs(h *Home, child int) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	for i := range p.pending {
 		if p.pending[i].What == journal.Admitted {
@@ -83,8 +86,8 @@ func (p *passing) flush(h *Home) {
 
 // over writes down the end of what took something.
 func (j *job) over(out *Outcome) error {
-	p := &j.passing
-	if !p.began || j.rec.failed != nil { // a home that keeps no record keeps no journal, and has said so
+	p := j.passing
+	if p == nil || !p.began || j.rec.failed != nil { // a home that keeps no record keeps no journal, and has said so
 		return nil
 	}
 	e := journal.Event{
@@ -134,6 +137,9 @@ func waitClass(code string) string {
 // waits accounts for the wait so far, and goes on for another reason; an empty
 // one ends it.
 func (p *passing) waits(reason string, now time.Time) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waitsFor != "" {
@@ -148,7 +154,7 @@ func (p *passing) waits(reason string, now time.Time) {
 // waitedFor is how long the run waited for what, in seconds: of an attempt, as
 // far as its dispatcher has counted.
 func (j *job) waitedFor() map[string]float64 {
-	if j.given != nil {
+	if j.passing == nil {
 		return j.waitedAs
 	}
 	j.passing.waits("", time.Now())

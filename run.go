@@ -44,6 +44,11 @@ type Options struct {
 	Stderr *os.File
 	KeepFD []int // descriptors passed on under the same number
 
+	// Aside is told, as JSON, of a change of state that commands of [[notify]] want
+	// to know, when the run is over: to start another process that calls Home.Tell,
+	// and to wait for nothing. Nil: they run in this one, while it lives.
+	Aside func([]byte) error
+
 	Record       bool // keep the output in the run's directory
 	LeaveDaemons bool // keep descendants that made their own session
 
@@ -145,9 +150,10 @@ type job struct {
 	queued  time.Time             // when an attempt was asked for; zero = when the run began
 	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
-	passing  passing            // what it took and gave back, for the journal
+	passing  *passing           // what it took and gave back, for the journal; nil = an attempt, or nothing runs
 	waitedAs map[string]float64 // how long an attempt waited for what, as its dispatcher says
 	admitted time.Time          // when an attempt was admitted; zero = when the run was
+	claimed  time.Time          // when an attempt was claimed; zero = it is a direct run
 
 	giveUp   context.CancelCauseFunc // ends the run
 	laneWait time.Duration           // how long the lane took
@@ -156,7 +162,7 @@ type job struct {
 }
 
 func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
-	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID()}
+	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID(), passing: &passing{}}
 	if !gate {
 		if err := nest.Check(); err != nil { // before anything else is looked at (S26)
 			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
@@ -193,12 +199,15 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	}
 	end.Warnings = append(end.Warnings, j.letGo(end)...)
 	end.Warnings = append(end.Warnings, asWarnings(j.over(end))...)
+	end.Warnings = append(end.Warnings, asWarnings(j.tellEnd(end, err))...)
 	return end, err
 }
 
 // waited is how long the run waited for its lane and its lease.
 func (j *job) waited(out *run.Outcome) time.Duration {
 	switch {
+	case !j.queued.IsZero() && !j.admitted.IsZero():
+		return max(j.admitted.Sub(j.queued), 0)
 	case !j.queued.IsZero() && !out.Admitted.IsZero():
 		return max(out.Admitted.Sub(j.queued), 0)
 	case j.lease != nil:

@@ -63,6 +63,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"gc":     (*app).gcCommand,
 	"config": (*app).configCommand,
 
+	"tell":       (*app).tellCommand,
 	"version":    (*app).versionCommand,
 	"completion": (*app).completionCommand,
 }

@@ -131,6 +131,9 @@ type Settings struct {
 
 	EngineOf map[string]EngineConf
 
+	Dispatch DispatchConf
+	Notify   []Notify // of all files
+
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
 

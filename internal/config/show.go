@@ -54,6 +54,8 @@ func (s *Settings) Show() []Shown {
 	for _, name := range slices.Sorted(maps.Keys(s.EngineOf)) {
 		s.showEngine(name, add)
 	}
+	s.showDispatch(add)
+	out = append(out, s.showNotify()...)
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}
