@@ -57,13 +57,13 @@ func ordered(s iter.Seq[Event]) iter.Seq[Event] {
 		var w window
 		n := 0
 		for e := range s {
-			heap.Push(&w, placed{e, n})
-			if n++; len(w) > lag && !yield(heap.Pop(&w).(placed).e) {
+			heap.Push(&w, &placed{e, n})
+			if n++; len(w) > lag && !yield(heap.Pop(&w).(*placed).e) {
 				return
 			}
 		}
 		for len(w) > 0 {
-			if !yield(heap.Pop(&w).(placed).e) {
+			if !yield(heap.Pop(&w).(*placed).e) {
 				return
 			}
 		}
@@ -77,7 +77,7 @@ type placed struct {
 }
 
 // window is a heap of the events that may still change places.
-type window []placed
+type window []*placed
 
 func (w window) Len() int      { return len(w) }
 func (w window) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
@@ -86,13 +86,13 @@ func (w window) Less(i, j int) bool {
 }
 
 // Push and Pop are container/heap's.
-func (w *window) Push(x any) { *w = append(*w, x.(placed)) }
+func (w *window) Push(x any) { *w = append(*w, x.(*placed)) }
 
 // Pop takes the last off.
 func (w *window) Pop() any {
 	old := *w
 	last := old[len(old)-1]
-	old[len(old)-1] = placed{}
+	old[len(old)-1] = nil
 	*w = old[:len(old)-1]
 	return last
 }
