@@ -15,6 +15,7 @@ import (
 type Home struct {
 	dir    home.Dir
 	getenv func(string) string
+	aside  func([]byte) error // see TellAside
 }
 
 // Open finds the home of this process: $HANDSEL_HOME, else the usual place

@@ -22,24 +22,29 @@ import (
 // stdin (P13).
 type Change = notify.Change
 
+// TellAside says how another process is started that goes on when this one has
+// ended, for the commands of [[notify]]: f gets a change as JSON, has such a process
+// call Tell with it, and waits for nothing. Without it they run in this process,
+// and only as long as it does. It is called before anything is started.
+func (h *Home) TellAside(f func(change []byte) error) { h.aside = f }
+
 // changed tells the commands of [[notify]] of a change, and waits for none of
-// them: aside, where the caller has another process for it, gets the change as
-// JSON, for Tell; else they run beside us, for as long as this program does.
-func (h *Home) changed(rules []config.Notify, c Change, aside func([]byte) error) error {
+// them.
+func (h *Home) changed(rules []config.Notify, c Change) error {
 	c.V, c.At, c.Home = 1, record.At(machine.Now()), h.dir.Path
 	if len(notify.Chosen(rules, c)) == 0 {
 		return nil
 	}
-	if aside == nil {
+	if h.aside == nil {
 		go func() { _ = h.tell(context.Background(), rules, c) }() // it is bounded by the commands' own times
 		return nil
 	}
 	text, err := json.Marshal(c)
 	if err == nil {
-		err = aside(text)
+		err = h.aside(text)
 	}
 	if err != nil {
-		return fmt.Errorf("nobody is told how it ended: %w", err)
+		return fmt.Errorf("nobody is told of this change: %w", err)
 	}
 	return nil
 }
@@ -128,5 +133,5 @@ func (j *job) tellEnd(out *Outcome, err error) error {
 	return j.home.changed(j.settings.Notify, Change{
 		Kinds: end.Kinds(), Lane: j.laneName(), Attempt: j.id, Verb: j.verb(), Engine: j.engine, State: record.Ended, Outcome: end.Outcome, Result: end.Result,
 		Failure: end.Kind, Exit: end.ExitCode, Signal: int(out.Signal), Until: at(out.Until), Reason: end.Reason, Author: j.o.Author,
-	}, j.o.Aside)
+	})
 }

@@ -44,11 +44,6 @@ type Options struct {
 	Stderr *os.File
 	KeepFD []int // descriptors passed on under the same number
 
-	// Aside is told, as JSON, of a change of state that commands of [[notify]] want
-	// to know, when the run is over: to start another process that calls Home.Tell,
-	// and to wait for nothing. Nil: they run in this one, while it lives.
-	Aside func([]byte) error
-
 	Record       bool // keep the output in the run's directory
 	LeaveDaemons bool // keep descendants that made their own session
 

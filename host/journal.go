@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"iter"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/handsel/handsel"
@@ -66,9 +65,6 @@ func events(path string, f journal.Filter, problem func(string)) iter.Seq[journa
 	}
 }
 
-// granted is how the database says to whom.
-var granted = regexp.MustCompile(`^fence (\d+), pid (\d+)$`)
-
 // The parties to what the dispatcher does.
 const (
 	launcher   = "launcher"
@@ -94,8 +90,8 @@ func transfer(e *queue.Event) journal.Event {
 		out.Permission, out.From, out.To, out.Evidence = journal.Resource, dispatcher, "pools", []string{"token burned"}
 	case queue.Granted:
 		out.From, out.To, out.Evidence = dispatcher, driver, []string{"token shown"}
-		if m := granted.FindStringSubmatch(e.Detail); m != nil {
-			out.Identity, out.To = "fence "+m[1], driver+", pid "+m[2]
+		if fence, pid, ok := strings.Cut(e.Detail, ", pid "); ok { // as the database says to whom
+			out.Identity, out.To = fence, driver+", pid "+pid
 		}
 	case queue.Begun:
 		out.From, out.To, out.Evidence = driver, "agent", []string{"begun.N of " + e.Attempt}

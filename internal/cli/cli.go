@@ -120,6 +120,9 @@ func meant(root *cobra.Command, word string) string {
 // open finds the home; every verb that needs it calls this first.
 func (a *app) open() (*handsel.Home, error) {
 	h, err := handsel.Open()
+	if err == nil {
+		h.TellAside(a.tellAside)
+	}
 	a.home = h
 	return h, err
 }

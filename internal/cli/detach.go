@@ -111,7 +111,7 @@ func (a *app) runDetached(f *startFlags, line *os.File, argv []string) (*handsel
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handsel.RunSignals()...)
 	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
-	f.opts.Pools, f.opts.Subreaper, f.opts.Signals, f.opts.Aside = f.pools, true, signals, a.tellAside
+	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
 	return h.RunDetached(context.Background(), argv, f.opts, func(id string) error {
 		if err := silence(a.Err); err != nil {
 			return err

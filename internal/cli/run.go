@@ -211,7 +211,7 @@ func (a *app) supervise(f *startFlags, wait *waitLine) {
 	signal.Notify(signals, handsel.RunSignals()...)
 	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
 	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
-	f.opts.Pools, f.opts.Subreaper, f.opts.Signals, f.opts.Aside = f.pools, true, signals, a.tellAside
+	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
 }
 
 // keepLittle lets the heap grow by a quarter, and not to twice its size, before it

@@ -26,7 +26,7 @@ func (a *app) tellCommand() *cobra.Command {
 			}
 			line, err := lineOf(on)
 			if err != nil {
-				return &usageError{fmt.Errorf("--on %d: %w", on, err)}
+				return &usageError{fmt.Errorf("tell is started by handsel itself: --on %d is no pipe it was given", on)}
 			}
 			text, err := io.ReadAll(io.LimitReader(line, mostTold))
 			line.Close()
