@@ -22,6 +22,9 @@ import (
 // stdin (P13).
 type Change = notify.Change
 
+// Telling is one command of [[notify]] and the change that it is told of.
+type Telling = notify.Telling
+
 // TellAside says how another process is started that goes on when this one has
 // ended, for the commands of [[notify]]: f gets a change as JSON, has such a process
 // call Tell with it, and waits for nothing. Without it they run in this process,
@@ -82,7 +85,7 @@ func (h *Home) tell(ctx context.Context, rules []config.Notify, c Change) error 
 }
 
 // TellCommand runs one command with one change on its stdin, within its time.
-func (h *Home) TellCommand(ctx context.Context, t notify.Telling) error {
+func (h *Home) TellCommand(ctx context.Context, t Telling) error {
 	env := append(plainEnv(os.Environ()), home.Variable+"="+h.dir.Path)
 	return run.Command(ctx, t.Rule.Command, env, t.Text(), t.Rule.Timeout, record.NewID())
 }
