@@ -41,6 +41,7 @@ type Change struct {
 	Until   record.Time    `json:"until,omitzero"`
 	Reason  *record.Reason `json:"reason,omitempty"`
 	Author  string         `json:"author,omitempty"`
+	By      string         `json:"by,omitempty"` // who decided
 	Home    string         `json:"home"`
 }
 
