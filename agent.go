@@ -59,7 +59,7 @@ type Question struct {
 // as it comes: the outcome has its answer, and a result that need not agree with
 // the engine's exit status (E11).
 func (h *Home) Agent(ctx context.Context, q Question, o Options) (*Outcome, error) {
-	j := &job{home: h, o: o, asked: &q, id: record.NewID()}
+	j := &job{home: h, o: o, asked: &q, id: record.NewID(), passing: &passing{}}
 	j.o.Record = true
 	refused := &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}
 	if err := nest.Check(); err != nil {

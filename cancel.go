@@ -30,6 +30,14 @@ const (
 // has ended is no error (C053). From inside an agent only its own descendants can
 // be cancelled; else *NotYours (C15).
 func (h *Home) Cancel(ctx context.Context, r KnownRun) (*Cancelled, error) {
+	out, err := h.cancel(ctx, r)
+	if err == nil {
+		h.wasCancelled(out)
+	}
+	return out, err
+}
+
+func (h *Home) cancel(ctx context.Context, r KnownRun) (*Cancelled, error) {
 	at, _ := h.runsPlace()
 	waits := isWaiting(&r) || h.claimed(ctx, &r)
 	for until := time.Now().Add(runs.CancelPatience); ; time.Sleep(claimNap) {

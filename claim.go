@@ -94,6 +94,7 @@ type Claimed struct {
 	start    int
 	fence    uint64
 	at       time.Time // of the grant: limits count from here (L22)
+	claimed  time.Time // the same for the record
 	settings *inForce
 	payload  *attempt.Payload
 
@@ -139,7 +140,7 @@ func (h *Home) Claim(ctx context.Context, o ClaimOptions) (*Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Claimed{home: h, row: g.Row, start: g.Start, fence: g.Fence, at: time.Now()}
+	c := &Claimed{home: h, row: g.Row, start: g.Start, fence: g.Fence, at: time.Now(), claimed: machine.Now()}
 	err = c.begin(g, o.Beginning)
 	c.answer(ctx, conn, err == nil)
 	if err != nil {

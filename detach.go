@@ -26,7 +26,7 @@ const forever = time.Duration(math.MaxInt64) / 2
 // What is refused before anything is waited for is refused before queued is
 // told, and is no run.
 func (h *Home) RunDetached(ctx context.Context, argv []string, o Options, queued func(id string) error) (*Outcome, error) {
-	j := &job{home: h, argv: argv, o: o, id: record.NewID()}
+	j := &job{home: h, argv: argv, o: o, id: record.NewID(), passing: &passing{}}
 	j.o.Record, j.o.Stdin, j.o.Stdout, j.o.Stderr = true, nil, nil, nil
 	if j.o.Wait == nil {
 		wait := forever

@@ -2,7 +2,6 @@ package handsel
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -23,9 +22,12 @@ type Dispatching struct {
 	Mode     string   // ModeWaiter or ModeDispatcher
 	Driver   []string // command of the drivers; empty: our own executable's
 	Starting int      // offers that may be open at once; 0: four
+	Metrics  string   // the loopback address of /metrics; empty: none
 	KeepDays int      // how long records stay; 0: for ever
 	KeepSize int64    // how many bytes they may come to; 0: no bound
 	AllIsSet bool     // whether the pool `all` has a cap
+
+	Notify []config.Notify // who is told of changes of state (P13)
 
 	marks []config.Mark
 }
@@ -45,38 +47,8 @@ func (h *Home) Dispatching() (*Dispatching, error) {
 	}
 	n, _ := s.Cap(poolAll)
 	d := &Dispatching{Mode: s.Mode, KeepDays: s.KeepDays, KeepSize: s.KeepBytes, AllIsSet: n > 0, marks: s.Marks()}
-	table, _ := s.Later["dispatch"].(map[string]any)
-	for key, v := range table {
-		if err := d.set(key, v); err != nil {
-			return nil, &BadOption{"dispatch." + key, fmt.Sprint(v), err.Error()}
-		}
-	}
+	d.Driver, d.Starting, d.Metrics, d.Notify = s.Dispatch.Driver, s.Dispatch.Starting, s.Dispatch.Metrics, s.Notify
 	return d, nil
-}
-
-// set reads one key of [dispatch].
-func (d *Dispatching) set(key string, v any) error {
-	switch key {
-	case "driver":
-		list, ok := v.([]any)
-		for _, word := range list {
-			text, is := word.(string)
-			ok = ok && is
-			d.Driver = append(d.Driver, text)
-		}
-		if !ok || len(d.Driver) == 0 || d.Driver[0] == "" {
-			return fmt.Errorf(`it must be a list of words, such as ["handsel", "drive"]`)
-		}
-	case "starting":
-		n, ok := v.(int64)
-		if !ok || n < 1 || n > 64 {
-			return fmt.Errorf("it must be a whole number from 1 to 64")
-		}
-		d.Starting = int(n)
-	default:
-		return fmt.Errorf("there is no such key; [dispatch] has driver and starting")
-	}
-	return nil
 }
 
 // QueuedAll is the cap that the pool `all` has for queued work where nobody set

@@ -73,6 +73,7 @@ func (c *Claimed) job(o RunOptions) *job {
 	j := &job{
 		home: c.home, argv: argv, id: c.row.ID, engine: p.Engine, settings: c.settings,
 		hold: c.hold, given: c.lease, queued: c.row.QueueStart.Time, ending: c.tell,
+		admitted: c.row.AdmittedAt.Time, claimed: c.claimed, waitedAs: c.row.WaitedFor,
 		o: Options{
 			Engine: p.Engine, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
 			Timeout: seconds(p.TimeoutS), Idle: seconds(p.IdleS), Dir: c.dir(), Env: c.env(), Stdout: o.Stdout, Stderr: o.Stderr,

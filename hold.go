@@ -18,6 +18,7 @@ import (
 	"github.com/handsel/handsel/internal/engine"
 	"github.com/handsel/handsel/internal/hold"
 	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/journal"
 	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
@@ -109,6 +110,7 @@ func (h *Home) order(ctx context.Context, o Order) (*Ordered, error) {
 	if err := hold.Put(h.dir, o); err != nil {
 		return nil, err
 	}
+	h.ordered(map[hold.Kind]string{hold.Hold: journal.Held, hold.Drain: journal.Drained}[o.Kind], o)
 	out.Running, out.Silent = h.Going(), h.wake(ctx)
 	return out, nil
 }
@@ -189,6 +191,7 @@ func (h *Home) Resume(ctx context.Context, x string) ([]Order, string, error) {
 	if len(gone) == 0 {
 		return nil, "", nil
 	}
+	h.ordered(journal.Resumed, gone...)
 	return gone, h.wake(ctx), nil
 }
 

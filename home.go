@@ -16,6 +16,7 @@ type Home struct {
 	dir    home.Dir
 	getenv func(string) string
 	told   told
+	aside  func([]byte) error // see TellAside
 }
 
 // Open finds the home of this process: $HANDSEL_HOME, else the usual place

@@ -107,7 +107,10 @@ func (j *job) takeLane(ctx context.Context, wait time.Duration) error {
 		return &Refused{Waiting: Waiting{Code: CodeUnsupported, Message: "this platform has no lock that would keep a lane"},
 			Engine: j.engine, Workload: j.class(), Gate: j.gate, Cause: err}
 	}
-	j.hold = h
+	if j.hold = h; h != nil {
+		j.passing.waits("", time.Now())
+		j.tookLane()
+	}
 	return err
 }
 
@@ -130,9 +133,7 @@ func above(r *lane.Record) bool {
 
 // laneWaits tells the caller who has the lane.
 func (j *job) laneWaits(s lane.Seen) {
-	if j.o.OnWait != nil {
-		j.o.OnWait(Waiting{Code: CodeLaneOwned, Message: fmt.Sprintf("lane %s is owned by %s", strconv.QuoteToASCII(s.Name), s.Owner())})
-	}
+	j.waits(Waiting{Code: CodeLaneOwned, Message: fmt.Sprintf("lane %s is owned by %s", strconv.QuoteToASCII(s.Name), s.Owner())})
 }
 
 // ownerOf names who has a lane, as reasons do.

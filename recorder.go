@@ -198,6 +198,7 @@ func (r *recorder) update(change func(*record.Run)) {
 // Running records that the agent runs.
 func (r *recorder) Running(now run.Running) error {
 	r.now = &now
+	defer r.j.passing.runs(r.j.home, now.Child.Pid) // after the record: until that is there, nobody knows the run
 	if r.writer == nil {
 		return r.open(record.Running)
 	}
@@ -320,6 +321,10 @@ func (r *recorder) fill(out *Outcome, err error) {
 	if !r.j.queued.IsZero() {
 		rec.QueuedAt = record.At(r.j.queued)
 	}
+	if !r.j.admitted.IsZero() { // its dispatcher admitted it, before there was a driver
+		rec.AdmittedAt = record.At(r.j.admitted)
+	}
+	rec.ClaimedAt, rec.WaitedFor = at(r.j.claimed), r.j.waitedFor()
 	if out.Child.Pid != 0 && out.Signal == 0 && out.Outcome.Outcome != record.Lost {
 		rec.ExitCode = &out.ExitCode
 	}

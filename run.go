@@ -145,6 +145,11 @@ type job struct {
 	queued  time.Time             // when an attempt was asked for; zero = when the run began
 	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
+	passing  *passing           // what it took and gave back, for the journal; nil = an attempt, or nothing runs
+	waitedAs map[string]float64 // how long an attempt waited for what, as its dispatcher says
+	admitted time.Time          // when an attempt was admitted; zero = when the run was
+	claimed  time.Time          // when an attempt was claimed; zero = it is a direct run
+
 	giveUp   context.CancelCauseFunc // ends the run
 	laneWait time.Duration           // how long the lane took
 	lease    *Lease
@@ -152,7 +157,7 @@ type job struct {
 }
 
 func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
-	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID()}
+	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID(), passing: &passing{}}
 	if !gate {
 		if err := nest.Check(); err != nil { // before anything else is looked at (S26)
 			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
@@ -188,12 +193,16 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 		j.ending(end, err)
 	}
 	end.Warnings = append(end.Warnings, j.letGo(end)...)
+	end.Warnings = append(end.Warnings, asWarnings(j.over(end))...)
+	end.Warnings = append(end.Warnings, asWarnings(j.tellEnd(end, err))...)
 	return end, err
 }
 
 // waited is how long the run waited for its lane and its lease.
 func (j *job) waited(out *run.Outcome) time.Duration {
 	switch {
+	case !j.queued.IsZero() && !j.admitted.IsZero():
+		return max(j.admitted.Sub(j.queued), 0)
 	case !j.queued.IsZero() && !out.Admitted.IsZero():
 		return max(out.Admitted.Sub(j.queued), 0)
 	case j.lease != nil:
@@ -315,6 +324,7 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 		return nil, errors.Join(err, l.Release())
 	}
 	j.lease = l
+	j.wasAdmitted(l)
 	if j.o.OnAdmitted != nil {
 		j.o.OnAdmitted()
 	}
@@ -327,7 +337,7 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 func (j *job) acquire(ctx context.Context) (*Lease, error) {
 	s := Start{
 		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: j.settings.Wait, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.o.OnWait, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.waits, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
 	}
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait
@@ -339,7 +349,9 @@ func (j *job) acquire(ctx context.Context) (*Lease, error) {
 		}
 		s.Wait = max(s.Wait-j.laneWait, 0)
 	}
-	return j.home.Acquire(ctx, s)
+	l, err := j.home.Acquire(ctx, s)
+	j.passing.waits("", time.Now())
+	return l, err
 }
 
 // prepare makes the lock files that a gate inside this agent may need, for an

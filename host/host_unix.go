@@ -15,12 +15,14 @@ import (
 
 	"github.com/handsel/handsel"
 	"github.com/handsel/handsel/internal/attempt"
+	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/dispatch"
 	"github.com/handsel/handsel/internal/failpoint"
 	"github.com/handsel/handsel/internal/handoff"
 	"github.com/handsel/handsel/internal/home"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/notify"
 )
 
 // Options say how a dispatcher works. The zero value is usable by a program that
@@ -115,6 +117,7 @@ func (s *server) config(conf *handsel.Dispatching) dispatch.Config {
 		Home:    home.Dir{Path: s.home.Path(), From: s.home.From()},
 		Version: s.options.Version, Log: s.options.Log, Driver: s.options.Driver, Env: driverEnv(s.home.Path()),
 		Admit: s.admit, Mode: s.mode, Limit: s.limit,
+		Metrics: conf.Metrics, Pools: s.pools, Teller: s.teller(),
 		Starting: conf.Starting, ClaimWindow: s.options.ClaimWindow, KeepDays: conf.KeepDays, KeepBytes: conf.KeepSize,
 	}
 	if cfg.Log == nil {
@@ -144,6 +147,38 @@ func (s *server) limit() int {
 		return 0
 	}
 	return handsel.QueuedAll()
+}
+
+// pools is what metrics tell of the pools.
+func (s *server) pools(ctx context.Context) (pools []dispatch.Pool) {
+	snap := s.home.Status(ctx)
+	for _, name := range snap.Order() {
+		p := snap.Pools[name]
+		pools = append(pools, dispatch.Pool{Name: name, Held: p.Held, Cap: p.Effective})
+	}
+	return pools
+}
+
+// teller tells the commands of the configuration, as it is at each change.
+func (s *server) teller() *notify.Teller {
+	return &notify.Teller{
+		Rules: func() []config.Notify {
+			conf, err := s.dispatching()
+			if err != nil {
+				return nil // a start says what is wrong with it
+			}
+			return conf.Notify
+		},
+		Run:  s.home.TellCommand,
+		Said: func(text string) { s.log().Warn(text) },
+	}
+}
+
+func (s *server) log() *slog.Logger {
+	if s.options.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return s.options.Log
 }
 
 // forever is longer than any wait.

@@ -34,6 +34,7 @@ const (
 	PathReconcile = "/v1/reconcile"
 	PathStop      = "/v1/stop"
 	PathWake      = "/v1/wake"
+	PathMetrics   = "/metrics" // text, as Prometheus reads it
 )
 
 // Status is the dispatcher as it sees itself.

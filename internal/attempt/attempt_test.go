@@ -190,6 +190,17 @@ func TestMalformedRowIsRefusedByField(t *testing.T) {
 		{"unclaimed", func(r *Row) { r.Unclaimed = r.Starts + 1 }},
 		{"unclaimed", func(r *Row) { r.Unclaimed = -1 }},
 		{"admitted_at", func(r *Row) { r.AdmittedAt = Time{noon.AddDate(90_000, 0, 0)} }},
+		{"waited_for", func(r *Row) { r.WaitedFor = map[string]float64{"": 1} }},
+		{"waited_for", func(r *Row) { r.WaitedFor = map[string]float64{"resource/line": -1} }},
+		{"waited_for", func(r *Row) { r.WaitedFor = map[string]float64{"resource/line": math.NaN()} }},
+		{"waited_for", func(r *Row) { r.WaitedFor = map[string]float64{"resource/line": math.Inf(1)} }},
+		{"waited_for", func(r *Row) { r.WaitedFor = map[string]float64{long: 1} }},
+		{"waited_for", func(r *Row) {
+			r.WaitedFor = map[string]float64{}
+			for i := range MaxReasons + 1 {
+				r.WaitedFor[fmt.Sprint(i)] = 1
+			}
+		}},
 		{"placement.cwd", func(r *Row) { r.Placement.Cwd = "" }},
 		{"placement.cwd", func(r *Row) { r.Placement.Cwd = "w" }},
 		{"placement.cwd", func(r *Row) { r.Placement.Cwd = "/" + long }},

@@ -26,6 +26,7 @@ const (
 	MaxDriver   = 64 // words of a driver's command, each of MaxText
 	MaxRetries  = 1000
 	MaxArgv0    = 255
+	MaxReasons  = 64 // different ones that a row waited for
 	maxName     = 63 // of a pool, an engine, a class, a profile (C8)
 	maxCount    = 1 << 40
 )
@@ -184,6 +185,13 @@ func (r *Row) checkProgress() error {
 		return bad("unclaimed", "not a count of the starts")
 	case !r.AdmittedAt.writable():
 		return bad("admitted_at", "not a time")
+	case len(r.WaitedFor) > MaxReasons:
+		return bad("waited_for", tooMany(len(r.WaitedFor), MaxReasons))
+	}
+	for why, s := range r.WaitedFor {
+		if why == "" || text(why, maxName) != "" || !(s >= 0) || s > maxCount {
+			return bad("waited_for", "not seconds by the code of a reason")
+		}
 	}
 	return nil
 }

@@ -77,6 +77,11 @@ type Row struct {
 	LastFailure string `json:"last_failure,omitempty"`
 	AdmittedAt  Time   `json:"admitted_at,omitzero"`
 	Fence       uint64 `json:"fence,omitempty"`
+
+	// WaitedFor is how long it waited for what, in seconds by class/code of the
+	// reason, as far as the dispatcher that grants it has counted (P12). It comes
+	// with the grant, and is stored nowhere but in the run's record.
+	WaitedFor map[string]float64 `json:"waited_for,omitempty"`
 }
 
 // minuteMS is what one step of priority is worth (C5).

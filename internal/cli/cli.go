@@ -40,13 +40,15 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"claim":    (*app).claimCommand,
 	"drive":    (*app).driveCommand,
 
-	"status": (*app).statusCommand,
-	"why":    (*app).whyCommand,
-	"queue":  (*app).queueCommand,
-	"runs":   (*app).runsCommand,
-	"show":   (*app).showCommand,
-	"logs":   (*app).logsCommand,
-	"wait":   (*app).waitCommand,
+	"status":  (*app).statusCommand,
+	"why":     (*app).whyCommand,
+	"queue":   (*app).queueCommand,
+	"runs":    (*app).runsCommand,
+	"show":    (*app).showCommand,
+	"logs":    (*app).logsCommand,
+	"journal": (*app).journalCommand,
+	"story":   (*app).storyCommand,
+	"wait":    (*app).waitCommand,
 
 	"cancel":    (*app).cancelCommand,
 	"hold":      (*app).holdCommand,
@@ -61,6 +63,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"gc":     (*app).gcCommand,
 	"config": (*app).configCommand,
 
+	"tell":       (*app).tellCommand,
 	"version":    (*app).versionCommand,
 	"completion": (*app).completionCommand,
 }
@@ -117,6 +120,9 @@ func meant(root *cobra.Command, word string) string {
 // open finds the home; every verb that needs it calls this first.
 func (a *app) open() (*handsel.Home, error) {
 	h, err := handsel.Open()
+	if err == nil {
+		h.TellAside(a.tellAside)
+	}
 	a.home = h
 	return h, err
 }

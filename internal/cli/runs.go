@@ -16,6 +16,7 @@ import (
 type runsFlags struct {
 	json    bool
 	refused bool
+	lasted  bool
 	limit   int
 	state   string
 	engine  string
@@ -31,7 +32,11 @@ func (a *app) runsCommand() *cobra.Command {
 		Long: `Runs lists what was started, from the records on disk, the slots and the line. A
 record that says running of a run that is gone is shown as lost. It changes
 nothing. The totals count all that fits the flags, also beyond --limit: started
-is always the sum of succeeded, failed, lost and running.`,
+is always the sum of succeeded, failed, lost and running.
+
+With --durations: from being asked for to being admitted, from there to being
+claimed by a driver, the run itself, from its end to a reviewer's first act and to
+its acceptance, and from there to its release; and what the queue wait was spent on.`,
 		Example: `  handsel runs --state lost --since 24h
   handsel runs --label ticket=12 --json`,
 		Args: noArgs,
@@ -40,6 +45,9 @@ is always the sum of succeeded, failed, lost and running.`,
 			h, err := a.open()
 			if err != nil {
 				return err
+			}
+			if f.lasted {
+				return a.listDurations(h, f)
 			}
 			if f.refused {
 				return a.showRefusals(h, f)
@@ -52,6 +60,7 @@ is always the sum of succeeded, failed, lost and running.`,
 	fs.BoolVar(&f.json, "json", false, "one JSON object")
 	fs.IntVar(&f.limit, "limit", 20, "list at most `N`; 0 lists all")
 	fs.BoolVar(&f.refused, "refused", false, "list starts that were refused instead")
+	fs.BoolVar(&f.lasted, "durations", false, "list how long each took for what instead: queue, claim, run, review, acceptance, release")
 	fs.StringVar(&f.state, "state", "", "only runs of this state or outcome ("+strings.Join(handsel.RunStates(), ", ")+")")
 	fs.StringVar(&f.engine, "engine", "", "only runs of this engine")
 	fs.StringArrayVar(&f.labels, "label", nil, "only runs with this label, `K=V`")

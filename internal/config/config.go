@@ -132,6 +132,8 @@ type Settings struct {
 	EngineOf map[string]EngineConf
 
 	Pressure PressureConf
+	Dispatch DispatchConf
+	Notify   []Notify // of all files
 
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any

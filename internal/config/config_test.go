@@ -286,6 +286,22 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 		{"value as table below", "[admission.mode]\n", "admission.mode", "a value, not a table", "", 1, 2},
 		{"list of tables", "[[pools]]\nheavy = 1\n", "pools", "written [pools]", "", 1, 3},
 		{"one table for a list", "[notify]\non = 1\n", "notify", "written [[notify]]", "", 1, 2},
+		{"notify without a list", "notify.on = [\"lost\"]\n", "notify.on", "written [[notify]]", "", 1, 1},
+		{"notify of nothing", "[[notify]]\ncommand = [\"n\"]\n", "notify", "it needs on", "", 1, 3},
+		{"notify nobody", "[[notify]]\non = [\"lost\"]\n", "notify", "it needs command", "", 1, 3},
+		{"notify of an unknown kind", "[[notify]]\non = [\"lost\"]\ncommand = [\"n\"]\n[[notify]]\non = [\"lots\"]\n", "notify.on", "lost", "on = [\"lots\"]\n     ^~~~~~~~", 5, 6},
+		{"notify by a text", "[[notify]]\ncommand = \"n\"\n", "notify.command", "a list of texts", "", 2, 11},
+		{"notify by nothing", "[[notify]]\ncommand = []\n", "notify.command", "a list of words", "", 2, 11},
+		{"notify for no time", "[[notify]]\ntimeout = 0\n", "notify.timeout", "more than 0", "", 2, 11},
+		{"unknown key of notify", "[[notify]]\nwhen = 1\n", "notify.when", "[notify] has command, on, timeout", "", 2, 1},
+		{"notify inline", "notify = [{ on = [\"lost\"], comand = [\"n\"] }]\n", "notify.comand", "unknown key", "", 1, 1},
+		{"notify of no tables", "notify = [1]\n", "notify", "a table with on and command", "", 1, 1},
+		{"unknown key of dispatch", "[dispatch]\nmetric = 1\n", "dispatch.metric", "[dispatch] has driver, metrics, starting", "", 2, 1},
+		{"metrics for others", "[dispatch]\nmetrics = \"0.0.0.0:9464\"\n", "dispatch.metrics", "a loopback address", "", 2, 11},
+		{"metrics by a name", "[dispatch]\nmetrics = \"localhost:9464\"\n", "dispatch.metrics", "a loopback address", "", 2, 11},
+		{"metrics anywhere", "[dispatch]\nmetrics = \"127.0.0.1:0\"\n", "dispatch.metrics", "a loopback address", "", 2, 11},
+		{"too many offers", "[dispatch]\nstarting = 65\n", "dispatch.starting", "from 1 to 64", "", 2, 12},
+		{"no driver", "[dispatch]\ndriver = []\n", "dispatch.driver", "a list of words", "", 2, 10},
 		{"syntax", "[pools\nheavy = 1\n", "", "", "", 1, 7},
 		{"duplicate", "[pools]\nheavy = 1\nheavy = 2\n", "", "", "", 3, 1},
 		{"duplicate table", "[pools]\na = 1\n[pools]\nb = 1\n", "", "", "", 3, 2},
@@ -444,23 +460,35 @@ env_file = "/x"
 env = { CLAUDE_CONFIG_DIR = "/y" }
 [quota.claude]
 command = ["q"]
-[dispatch]
-driver = ["d"]
-starting = 4
 [review]
 checks = [["make", "test"]]
 [gate.rules]
 "./gradlew" = "gradle"
-[[notify]]
-on = ["lost"]
-command = ["n"]
-[[notify]]
-on = ["limit"]
 `).extra("[quota.codex]\ncommand = [\"r\"]\n")
 	s := w.load()
 	quota := s.Later["quota"].(map[string]any)
-	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later) != 7 {
+	if len(quota) != 2 || len(s.Later) != 5 {
 		t.Errorf("%+v", s.Later)
+	}
+}
+
+func TestCommandsOfAllFilesAreTold(t *testing.T) { // P13
+	w := newWorld(t).user("[[notify]]\non = [\"lost\", \"failed\"]\ncommand = [\"a\", \"b\"]\ntimeout = \"3s\"\n[[notify]]\ncommand = [\"c\"]\non = [\"limit\"]\n").
+		extra("notify = [{ on = [\"review\"], command = [\"d\"], timeout = 2 }]\n[dispatch]\nmetrics = \"[::1]:9464\"\nstarting = 4\n")
+	s := w.load()
+	for i := range s.Notify {
+		s.Notify[i].From = filepath.Base(s.Notify[i].From)
+	}
+	want := []Notify{
+		{[]string{"lost", "failed"}, []string{"a", "b"}, 3 * time.Second, "user.toml"},
+		{[]string{"limit"}, []string{"c"}, DefaultNotifyTimeout, "user.toml"},
+		{[]string{"review"}, []string{"d"}, 2 * time.Second, "extra.toml"},
+	}
+	if !reflect.DeepEqual(s.Notify, want) {
+		t.Errorf("%+v\nwant %+v", s.Notify, want)
+	}
+	if s.Dispatch.Metrics != "[::1]:9464" || s.Dispatch.Starting != 4 {
+		t.Errorf("%+v", s.Dispatch)
 	}
 }
 

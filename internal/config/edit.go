@@ -70,7 +70,7 @@ func Set(path, key, value string) error {
 		return &Bad{Key: key, Why: "it is a table; name a key in it"}
 	case k == nil:
 		return &Bad{Key: key, Why: "unknown key; " + known(parts)}
-	case k.kind == open:
+	case k.kind == open, arrays[parts[0]]:
 		return &Bad{Key: key, Why: "this table is not changed by a command; edit the file"}
 	}
 	// The file may be edited by hand meanwhile; what is replaced must be what was

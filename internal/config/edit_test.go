@@ -13,7 +13,7 @@ func TestExampleSetsNothingAndNamesEveryKey(t *testing.T) {
 	if p := parse("/example", example); len(p.bads) > 0 || len(p.sets) > 0 || len(p.caps) > 0 {
 		t.Errorf("the example sets something: %+v", p)
 	}
-	setting := regexp.MustCompile(`(?m)^# (\[[a-z.]+\]|[a-z_]+ = .*)$`)
+	setting := regexp.MustCompile(`(?m)^# (\[\[?[a-z.]+\]\]?|[a-z_]+ = .*)$`)
 	p := parse("/example", []byte(setting.ReplaceAllString(string(example), "$1")))
 	for _, bad := range p.bads {
 		t.Error(bad)
@@ -27,6 +27,9 @@ func TestExampleSetsNothingAndNamesEveryKey(t *testing.T) {
 		if k.set != nil && !seen[k] && name != "nesting.shim.*" { // the other form of nesting.shim
 			t.Errorf("the example does not show %s", name)
 		}
+	}
+	if len(p.notify) != 1 || len(p.notify[0].On) == 0 || p.notify[0].Timeout != DefaultNotifyTimeout {
+		t.Errorf("the example shows %+v", p.notify)
 	}
 	if len(p.caps) == 0 {
 		t.Error("the example shows no cap")
@@ -121,7 +124,8 @@ func TestSetRefusesAndLeavesTheFile(t *testing.T) {
 		{"a mistake elsewhere", "[pools]\nall = \"x\"\n", "pools.heavy", "2"},
 		{"inline table", "pools = { all = 1 }\n", "pools.heavy", "2"},
 		{"take out of an inline table", "pools = { all = 1 }\n", "pools.all", ""},
-		{"later table", "", "dispatch.driver", "x"},
+		{"later table", "", "credentials.claude.command", "x"},
+		{"list of tables", "", "notify.on", "failed"},
 		{"injection", "", "admission.mode", "waiter\"\n[pools]\nall = 1\n#"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,6 +20,8 @@ type parsed struct {
 	names []namedAt
 	later map[string]any
 	bads  []error
+
+	notify []Notify
 }
 
 // assignment is one key that holds what it may hold.
@@ -48,6 +50,7 @@ func (p *parsed) apply(s *Settings) {
 		a.key.set(s, a.path, a.value)
 		s.from[strings.Join(a.path, ".")] = p.path
 	}
+	s.Notify = append(s.Notify, p.notify...) // each file's commands are told
 	for name, table := range p.later {
 		s.Later[name] = overlay(s.Later[name], table)
 		s.from[name] = p.path
@@ -111,6 +114,7 @@ func parse(path string, data []byte) *parsed {
 			w.keyValue(node, table)
 		}
 	}
+	w.closeRules()
 	return p
 }
 
@@ -142,6 +146,7 @@ type walker struct {
 	p      *parsed
 	doc    map[string]any
 	parser *unstable.Parser
+	rules  []rule // [[notify]] so far
 }
 
 // keyOf is the key of an expression below a table, and where it is written.
@@ -182,6 +187,8 @@ func (w *walker) table(path []string, at span, array bool) {
 		w.mistake(at, name, "", "it is one table, written ["+escape(name)+"]")
 	case !array && arrays[name]:
 		w.mistake(at, name, "", "it is a list of tables, written [["+name+"]]")
+	case array:
+		w.newRule(at)
 	case path[0] == "engine" && len(path) == 2:
 		w.name(path, at, badEngineName)
 	case find(path) != nil && find(path).kind == open || len(path) == 1 && isLater(path[0]):
@@ -191,7 +198,7 @@ func (w *walker) table(path []string, at span, array bool) {
 
 func isLater(top string) bool { return strings.Contains(laterTables, " "+top+" ") }
 
-const laterTables = " credentials accounts quota dispatch review gate notify "
+const laterTables = " credentials accounts quota review gate "
 
 func (w *walker) keyValue(node *unstable.Node, table []string) {
 	path, at := keyOf(node, table)
@@ -220,7 +227,7 @@ func (w *walker) leaf(path []string, at, value span) {
 	switch {
 	case k == nil && isTable(path):
 		if arrays[name] && strings.HasPrefix(raw, "[") {
-			w.keep(path[0])
+			w.inlineRules(path, at)
 			return
 		}
 		w.mistake(at, name, raw, "it is a table, not a value")
@@ -245,12 +252,26 @@ func (w *walker) leaf(path []string, at, value span) {
 			return
 		}
 	}
-	v, why := k.kind.value(descend(w.doc, path), raw)
+	var held any
+	switch list, _ := w.doc[path[0]].([]any); {
+	case arrays[path[0]] && len(list) == 0:
+		w.mistake(at, name, raw, "it is a list of tables, written [["+path[0]+"]]")
+		return
+	case arrays[path[0]]:
+		held = w.ruleValue(path)
+	default:
+		held = descend(w.doc, path)
+	}
+	v, why := k.kind.value(held, raw)
 	if why == "" && k.check != nil {
 		why = k.check(v)
 	}
 	if why != "" {
 		w.mistake(value, name, raw, why)
+		return
+	}
+	if arrays[path[0]] {
+		w.setRule(path[1], v)
 		return
 	}
 	if k.kind != capacity {

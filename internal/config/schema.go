@@ -79,15 +79,20 @@ var schema = []*key{
 	k("pressure.max_hold", duration, nil, func(s *Settings, _ []string, v any) { s.Pressure.MaxHold = v.(time.Duration) }),
 	k("pressure.fail", text, oneOf("open", "closed"), func(s *Settings, _ []string, v any) { s.Pressure.Fail = v.(string) }),
 	k("pressure.margin", decimal, upTo(50), func(s *Settings, _ []string, v any) { s.Pressure.Margin = v.(float64) }),
+	k("dispatch.driver", words, aCommand, func(s *Settings, _ []string, v any) { s.Dispatch.Driver = v.([]string) }),
+	k("dispatch.starting", number, fewOffers, func(s *Settings, _ []string, v any) { s.Dispatch.Starting = v.(int) }),
+	k("dispatch.metrics", text, loopback, func(s *Settings, _ []string, v any) { s.Dispatch.Metrics = v.(string) }),
+	// Of each [[notify]]; they are put together as they are read.
+	k("notify.on", words, eachOf(NotifyKinds...), nil),
+	k("notify.command", words, aCommand, nil),
+	k("notify.timeout", duration, positive, nil),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
 	k("accounts.*.*.**", open, nil, nil),
 	k("quota.*.**", open, nil, nil),
-	k("dispatch.**", open, nil, nil),
 	k("review.**", open, nil, nil),
 	k("gate.rules.**", open, nil, nil),
-	k("notify.**", open, nil, nil),
 }
 
 // arrays are the tables written [[name]].

@@ -55,6 +55,8 @@ func (s *Settings) Show() []Shown {
 		s.showEngine(name, add)
 	}
 	s.showPressure(add)
+	s.showDispatch(add)
+	out = append(out, s.showNotify()...)
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}

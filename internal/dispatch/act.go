@@ -57,6 +57,7 @@ func (d *Dispatcher) cancel(ctx context.Context, at *queue.Attempt) (api.Done, e
 	}
 	failpoint.Hit("cancel.ended")
 	d.recordEnd(&r.Row, end)
+	d.tellEnd(&r.Row, &end)
 	d.leaveLane(r)
 	now, err := d.db.Find(at.Row.ID)
 	if err != nil || now == nil {

@@ -85,7 +85,7 @@ func (d *Dispatcher) stand(g *group) {
 	r := s.row.Row // a copy: the row is the loop's
 	d.asideBy(func() func() {
 		l, err := d.cfg.Admit(ctx, &r, func(w lease.Waiting) {
-			d.aside(func() { d.post(func() { s.last = w }) }) // whoever tells must not wait for us
+			d.aside(func() { d.post(func() { d.standsFor(s, w) }) }) // whoever tells must not wait for us
 		})
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Warn("admission", "lane", r.Lane, "attempt", r.ID, "error", err)
@@ -110,6 +110,9 @@ func (d *Dispatcher) pause(ctx context.Context) {
 // left is the end of a stay in line, with a lease or without.
 func (d *Dispatcher) left(s *stand, l *lease.Lease) {
 	if s.group.stand == s {
+		if d.rows[s.row.ID] == s.row {
+			d.account(s.row, time.Now())
+		}
 		s.group.stand = nil
 	}
 	d.again = true

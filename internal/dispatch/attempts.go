@@ -45,6 +45,10 @@ type open struct {
 
 	granted  string // boot in which it was granted; set by recovery
 	orphaned bool   // the driver is gone and its agent is not
+
+	// For its durations (P12). Zero is not known.
+	grantedAt, begunAt time.Time
+
 	watching bool
 	looked   bool // its record is being looked at
 }
@@ -90,6 +94,7 @@ func (d *Dispatcher) ruled(a *open, v verdict) {
 			a.orphaned = true
 			d.cfg.Log.Warn("the driver is gone and its agent lives on", "lane", a.lane, "attempt", a.id, "child", v.watch.Pid)
 			d.showAttempt(a)
+			d.tellAttempt(a, "orphaned")
 		}
 		d.watchFor(a, *v.watch)
 	}
@@ -269,6 +274,8 @@ func (d *Dispatcher) closeAttempt(a *open, end queue.End) {
 		d.hide(a.lane, a.id)
 	}
 	d.cfg.Log.Info("ended", "lane", a.lane, "attempt", a.id, "outcome", end.Outcome)
+	d.meters.ended(a, &end)
+	d.tellEnd(&a.row, &end)
 	if end.Outcome == record.Lost {
 		if a.row.RetryLost > 0 {
 			d.retryLost(&a.row)

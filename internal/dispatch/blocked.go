@@ -28,6 +28,7 @@ func (d *Dispatcher) judge(r *row) {
 		d.unready(r)
 		return
 	}
+	d.account(r, time.Now())
 	before := code(r.why)
 	r.why = d.blocked(r)
 	if r.why == nil {
@@ -166,6 +167,7 @@ func (d *Dispatcher) look() {
 	d.overlooked()
 	d.sweep()
 	d.prune()
+	d.accountAll()
 }
 
 // overlooked finds attempts whose end is on record although nobody told us, as

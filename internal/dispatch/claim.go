@@ -52,6 +52,7 @@ func (d *Dispatcher) grant(ask *handoff.Claim, peer handoff.Peer) (*open, error)
 		id: o.row.ID, lane: o.row.Lane, n: o.row.Starts, row: o.row.Row, hold: o.row.hold, lease: o.lease,
 		offer: o, state: attempt.Starting,
 	}
+	a.row.WaitedFor = o.row.waitedFor() // nothing adds to it while it is offered
 	// Who shows the token drives, whatever process we started to bring it here;
 	// the kernel says who that is (C132).
 	a.driver = identify(peer.Pid)
@@ -65,6 +66,7 @@ func (d *Dispatcher) grant(ask *handoff.Claim, peer handoff.Peer) (*open, error)
 		r := o.row
 		r.Fence = a.fence
 		d.remove(r)
+		a.grantedAt = machine.Now()
 		d.attempts[a.id] = a
 		d.lanes[a.lane] = a.id
 	})
@@ -174,7 +176,8 @@ func (d *Dispatcher) handOver(a *open) {
 	failpoint.Hit("grant.begun")
 	d.do(func() {
 		a.hold, a.lease = nil, nil
-		a.state = runningState
+		a.state, a.begunAt = runningState, machine.Now()
+		d.tellAttempt(a, "started")
 		d.settleOffer(a.offer)
 		then := a.offer.then
 		a.offer = nil
@@ -224,6 +227,7 @@ func (d *Dispatcher) requeued(a *open, why string) {
 		d.settleOffer(a.offer)
 	}
 	r := &row{Row: a.row, hold: a.hold}
+	r.waitedAgain(a.row.WaitedFor)
 	r.LastFailure = why
 	d.queued(r)
 	d.add(r)

@@ -50,6 +50,7 @@ func (d *Dispatcher) openDesk(sock *net.UnixListener) (*desk, error) {
 	mux.HandleFunc("POST "+api.PathReconcile, d.postReconcile)
 	mux.HandleFunc("POST "+api.PathStop, d.postStop)
 	mux.HandleFunc("POST "+api.PathWake, d.postWake)
+	mux.HandleFunc("GET "+api.PathMetrics, d.getMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, record.Reason{Class: "config", Code: api.CodeNotFound, Message: "there is no " + r.Method + " " + r.URL.Path + " here"})
 	})
@@ -222,22 +223,26 @@ func (d *Dispatcher) reason(r *row) *record.Reason {
 // waitReason is why the row that stands in line is not admitted; those behind
 // it wait for the same.
 func waitReason(w lease.Waiting) *record.Reason {
-	r := &record.Reason{Class: "resource", Code: w.Code, Message: w.Reason(), Until: record.At(w.Until), Retryable: true}
+	r := &record.Reason{Class: waitClass(w), Code: w.Code, Message: w.Reason(), Until: record.At(w.Until), Retryable: true}
 	if w.Until.IsZero() {
 		r.Until = record.Time{}
-	}
-	switch kind := hold.Kind(w.Code); {
-	case w.Class != "":
-		r.Class = w.Class
-	case kind == hold.Hold || kind == hold.Drain:
-		r.Class = "hold"
-	case kind == hold.Park || kind == hold.Pause:
-		r.Class = "quota"
 	}
 	for _, h := range w.Holders {
 		r.Holders = append(r.Holders, record.Holder{Pool: h.Pool, Slot: h.Index, Pid: h.Pid, Child: h.Child, Run: h.Run})
 	}
 	return r
+}
+
+func waitClass(w lease.Waiting) string {
+	switch kind := hold.Kind(w.Code); {
+	case w.Class != "":
+		return w.Class
+	case kind == hold.Hold || kind == hold.Drain:
+		return "hold"
+	case kind == hold.Park || kind == hold.Pause:
+		return "quota"
+	}
+	return "resource"
 }
 
 func (d *Dispatcher) getAttempts(w http.ResponseWriter, r *http.Request) {

@@ -32,6 +32,7 @@ import (
 	"github.com/handsel/handsel/internal/home"
 	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/notify"
 	"github.com/handsel/handsel/internal/queue"
 )
 
@@ -76,6 +77,14 @@ type Config struct {
 	AckWindow   time.Duration
 	KeepDays    int   // how long ended attempts, their events and the records of runs stay; 0 = for ever
 	KeepBytes   int64 // how much the records of runs may come to; 0 = no bound
+
+	// Metrics is the loopback address that /metrics is served on besides the
+	// socket; empty: none. Pools are what it tells of them; nil: nothing.
+	Metrics string
+	Pools   func(context.Context) []Pool
+
+	// Teller tells commands of changes of state (P13); nil: nobody is told.
+	Teller *notify.Teller
 }
 
 func (c Config) complete() Config {
@@ -124,6 +133,7 @@ type Dispatcher struct {
 	beat    *beat
 	hand    *handoff.Listener
 	desk    *desk
+	meters  *meters
 	fds     budget
 	peers   peers
 
@@ -144,6 +154,7 @@ type Dispatcher struct {
 	offers    int                      // rows in state starting, and leases in hand
 	again     bool                     // consider before the next ask is waited for
 	words     map[string]string        // that many rows have
+	reasons   map[[2]string]string     // class and code, put together
 	stirred   bool                     // rows came or went since the last tick
 	calm      int                      // ticks since then
 	leaving   *leaving                 // being handed over or stopped: nothing new is begun
@@ -188,7 +199,7 @@ func begin(cfg Config) *Dispatcher {
 		cfg: cfg.complete(), started: time.Now(), asks: make(chan func()), gone: make(chan struct{}),
 		rows: map[string]*row{}, lanes: map[string]string{}, groups: map[string]*group{},
 		attempts: map[string]*open{}, awaited: map[string]map[*row]int{}, accepting: map[string]chan struct{}{}, named: map[string]bool{},
-		view: newView(), drawn: make(chan struct{}), drawQuit: make(chan struct{}),
+		meters: newMeters(cfg.Home), view: newView(), drawn: make(chan struct{}), drawQuit: make(chan struct{}),
 	}
 	d.life, d.stop = context.WithCancel(context.Background())
 	return d

@@ -231,6 +231,7 @@ func notProven(name string, err error) error {
 func (d *Dispatcher) arrive(r *attempt.Row) {
 	r.V, r.State, r.StateSince = attempt.Version, attempt.Queued, attempt.At(machine.Now())
 	r.Starts, r.Unclaimed, r.LastFailure, r.AdmittedAt, r.Fence = 0, 0, "", attempt.Time{}, 0
+	r.WaitedFor = nil
 	if r.BootID == machine.BootID() {
 		r.Align(d.epoch)
 	}

@@ -68,6 +68,7 @@ func late(since, now time.Time, window time.Duration) bool { return now.Sub(sinc
 func (d *Dispatcher) offer(r *row, l *lease.Lease) {
 	token, hash := newToken()
 	o := &offer{row: r, lease: l, hash: hash}
+	d.account(r, time.Now())
 	r.offer = o
 	d.offers++
 	d.unready(r)
@@ -230,6 +231,7 @@ func (d *Dispatcher) unclaimed(r *row, why string) {
 			d.cfg.Log.Error("hold a lane", "lane", r.Lane, "error", err)
 		}
 		r.Unclaimed = 0
+		d.tellHeld(&r.Row, o)
 		d.readOrders()
 	}
 	r.retry = time.Now().Add(backOff(r.Unclaimed))

@@ -89,7 +89,7 @@ func (d *Dispatcher) loadAttempts() error {
 		a := &open{
 			id: at.Row.ID, lane: at.Row.Lane, n: at.Row.Starts, row: at.Row, fence: at.Fence, state: at.State,
 			driver:  proc.Claim{Pid: at.Driver.Pid, Ticks: at.Driver.Ticks, Boot: at.Driver.BootID},
-			granted: at.GrantedBoot,
+			granted: at.GrantedBoot, grantedAt: at.GrantedAt.Time, begunAt: at.BegunAt.Time,
 		}
 		d.attempts[a.id] = a
 		d.lanes[a.lane] = a.id
@@ -248,6 +248,7 @@ func (d *Dispatcher) displaced(ctx context.Context, r *row) {
 	}
 	d.cfg.Log.Warn("displaced", "lane", r.Lane, "attempt", r.ID, "why", text)
 	d.recordEnd(&r.Row, end)
+	d.tellEnd(&r.Row, &end)
 	d.hide(r.Lane, r.ID)
 	if d.rows[r.ID] == r {
 		d.remove(r)

@@ -22,6 +22,8 @@ type row struct {
 	why     *record.Reason // why it may not be admitted now; nil = it may
 	retry   time.Time      // not before, on this process's clock, after unclaimed starts
 	leaving bool           // its end is being written
+	waited  []waited       // for what, until counted
+	counted time.Time      // when that was last brought up to date
 	token   []byte         // hash under which the last dispatcher offered it; recovery's
 }
 
@@ -69,6 +71,7 @@ func (d *Dispatcher) add(r *row) {
 		d.awaited[a.Lane][r]++
 	}
 	r.group = d.groupOf(&r.Placement)
+	r.counted = time.Now()
 	d.judge(r)
 }
 

@@ -20,6 +20,7 @@ import (
 // returns when nothing of it is left. Rows survive; lanes that were claimed go
 // on (L22).
 func (d *Dispatcher) Serve(ctx context.Context, sockets Sockets) error {
+	defer d.cfg.Teller.Close(tellPatience) // after all else: nobody waits for it
 	defer d.letGo()
 	if err := d.listen(sockets); err != nil {
 		return err
@@ -28,6 +29,7 @@ func (d *Dispatcher) Serve(ctx context.Context, sockets Sockets) error {
 	hand, sock := d.hand, d.desk.sock
 	serving.Go(func() { d.serveHand(hand) })
 	serving.Go(func() { d.desk.serve(sock) })
+	d.serveMetrics()
 	stop := context.AfterFunc(ctx, func() { d.post(func() { d.leave(&leaving{}) }) })
 	defer stop()
 	d.cfg.Log.Info("dispatching", "home", d.cfg.Home.Path, "rows", len(d.rows), "attempts", len(d.attempts))

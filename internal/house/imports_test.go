@@ -22,10 +22,11 @@ var floors = map[string]int{
 	"internal/failpoint": 0,
 	"internal/machine":   0,
 
-	"internal/flock":  1,
-	"internal/home":   1,
-	"internal/proc":   1,
-	"internal/stream": 1,
+	"internal/flock":   1,
+	"internal/home":    1,
+	"internal/metrics": 1,
+	"internal/proc":    1,
+	"internal/stream":  1,
 
 	"internal/attempt": 2,
 	"internal/config":  2,
@@ -45,6 +46,7 @@ var floors = map[string]int{
 	"internal/api":     3,
 	"internal/handoff": 3,
 	"internal/lease":   3,
+	"internal/notify":  3,
 	"internal/queue":   3,
 
 	"internal/dispatch": 4,

@@ -125,6 +125,7 @@ type Event struct {
 	From    string       `json:"from,omitempty"`
 	To      string       `json:"to,omitempty"`
 	Detail  string       `json:"detail,omitempty"`
+	Engine  string       `json:"engine,omitempty"` // of the attempt
 }
 
 // Filter chooses events. Zero fields choose all.

@@ -126,6 +126,7 @@ const (
 	readLast    = readAttempt + `WHERE lane = ?1 ORDER BY turn = 0 DESC, turn DESC LIMIT 1`
 	readFence   = `SELECT fence FROM lanes WHERE lane = ?1`
 	readNewest  = `SELECT coalesce(max(seq), 0) FROM events`
+	readPruned  = `SELECT coalesce(sum(n), 0) FROM pruned`
 
 	readTotals = `SELECT 'alive', count(*) FROM attempts INDEXED BY alive WHERE ended_at IS NULL
 		UNION ALL SELECT 'open', count(*) FROM attempts INDEXED BY open WHERE ended_at IS NULL AND granted_at IS NOT NULL
@@ -133,7 +134,7 @@ const (
 		UNION ALL SELECT tally, count(*) FROM attempts INDEXED BY ended WHERE ended_at IS NOT NULL GROUP BY tally
 		UNION ALL SELECT tally, n FROM pruned`
 
-	eventColumns   = `SELECT e.seq, e.at, a.lane, a.id, e.what, e.was, e.became, e.detail `
+	eventColumns   = `SELECT e.seq, e.at, a.lane, a.id, e.what, e.was, e.became, e.detail, a.engine `
 	readEvents     = eventColumns + `FROM events e CROSS JOIN attempts a ON a.seq = e.attempt WHERE e.seq > ?1 ORDER BY e.seq LIMIT ?2`
 	readLaneEvents = eventColumns + `FROM attempts a CROSS JOIN events e ON e.attempt = a.seq
 		WHERE e.seq > ?1 AND a.lane = ?3 ORDER BY e.seq LIMIT ?2`
@@ -268,7 +269,7 @@ func (r *Reader) Events(f Filter) (list []Event, err error) {
 		return errors.Join(r.chosen(f, limit).rows(func(s *sqlite3.Stmt) {
 			c.at(s)
 			list = append(list, Event{
-				Seq: c.int(), At: c.time(), Lane: c.word(), Attempt: c.word(), What: c.word(), From: c.word(), To: c.word(), Detail: c.text(),
+				Seq: c.int(), At: c.time(), Lane: c.word(), Attempt: c.word(), What: c.word(), From: c.word(), To: c.word(), Detail: c.text(), Engine: c.word(),
 			})
 		}), c.err)
 	})
@@ -301,6 +302,16 @@ func (r *Reader) Totals() (t Totals, err error) {
 	t.Started = t.Succeeded + t.Failed + t.Lost + t.Running
 	t.Accepted = t.Waiting + t.Claimed + t.Started + t.Unstarted
 	return t, err
+}
+
+// Pruned counts the attempts that are not kept any more, and their events with
+// them.
+func (r *Reader) Pruned() (n int64, err error) {
+	err = r.use(func() error {
+		_, err := r.ask(readPruned).row(func(s *sqlite3.Stmt) { n = s.ColumnInt64(0) })
+		return err
+	})
+	return n, err
 }
 
 // Backup copies the database, as it is at one moment, to a new file. One that is

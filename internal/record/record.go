@@ -106,11 +106,15 @@ type Run struct {
 
 	QueuedAt   Time    `json:"queued_at,omitzero"`
 	AdmittedAt Time    `json:"admitted_at,omitzero"`
+	ClaimedAt  Time    `json:"claimed_at,omitzero"` // when an attempt was granted to its driver
 	StartedAt  Time    `json:"started_at,omitzero"`
 	FirstAt    Time    `json:"first_output_at,omitzero"` // of its recorded output
 	EndedAt    Time    `json:"ended_at,omitzero"`
 	WaitedS    float64 `json:"waited_s"`        // seconds in line, by the monotonic clock
 	RanS       float64 `json:"ran_s,omitempty"` // seconds from spawn to end, by the monotonic clock
+	// WaitedFor is what WaitedS was spent on, in seconds by class/code of the
+	// reason, as far as it was counted.
+	WaitedFor map[string]float64 `json:"waited_for,omitempty"`
 
 	Limits    *Limits    `json:"limits,omitempty"`
 	Output    *Output    `json:"output,omitempty"`
