@@ -131,6 +131,9 @@ type Settings struct {
 
 	EngineOf map[string]EngineConf
 
+	QuotaOf    map[string]QuotaConf              // by engine
+	AccountsOf map[string]map[string]AccountConf // by engine and name
+
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
 
@@ -192,6 +195,7 @@ func load(env Env, strict bool) (*Settings, []error) {
 		f.parsed.apply(s)
 	}
 	problems = append(problems, s.ownProblems()...)
+	problems = append(problems, s.quotaProblems()...)
 	problems = append(problems, s.readVariables(env)...)
 	s.joinVariableCaps(names)
 	return s, problems
@@ -201,7 +205,8 @@ func defaults() *Settings {
 	return &Settings{
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
-		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Later: map[string]any{},
+		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{},
+		QuotaOf: map[string]QuotaConf{}, AccountsOf: map[string]map[string]AccountConf{}, Later: map[string]any{},
 		from: map[string]string{}, varCaps: map[string][]Cap{},
 	}
 }

@@ -440,10 +440,6 @@ func TestTablesOfLaterVersionsAreKeptAsTheyAre(t *testing.T) { // C7
 	w := newWorld(t).user(`
 [credentials.claude]
 env_file = "/x"
-[accounts.claude.work]
-env = { CLAUDE_CONFIG_DIR = "/y" }
-[quota.claude]
-command = ["q"]
 [pressure]
 memory = 5
 [dispatch]
@@ -458,10 +454,9 @@ on = ["lost"]
 command = ["n"]
 [[notify]]
 on = ["limit"]
-`).extra("[quota.codex]\ncommand = [\"r\"]\n[pressure]\ncpu = 1\n")
+`).extra("[pressure]\ncpu = 1\n")
 	s := w.load()
-	quota := s.Later["quota"].(map[string]any)
-	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later["pressure"].(map[string]any)) != 2 || len(s.Later) != 8 {
+	if len(s.Later["notify"].([]any)) != 2 || len(s.Later["pressure"].(map[string]any)) != 2 || len(s.Later) != 6 {
 		t.Errorf("%+v", s.Later)
 	}
 }

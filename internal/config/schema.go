@@ -68,11 +68,15 @@ var schema = []*key{
 	k("engine.*.stream", text, oneOf("claude", "codex", "gemini", "pi", "none"), engine(func(e *EngineConf, v any) { e.Stream = v.(string) })),
 	k("engine.*.confines", text, oneLine, engine(func(e *EngineConf, v any) { e.Confines = v.(string) })),
 	k("engine.*.light_args", words, plainWords, engine(func(e *EngineConf, v any) { e.LightArgs = v.([]string) })),
+	k("quota.*.auto_resume", yes, nil, quota(func(q *QuotaConf, v any) { q.NoResume = !v.(bool) })),
+	k("quota.*.max_park", duration, positive, quota(func(q *QuotaConf, v any) { q.MaxPark = v.(time.Duration) })),
+	k("quota.*.command", words, command, quota(func(q *QuotaConf, v any) { q.Command = v.([]string) })),
+	k("quota.*.every", duration, positive, quota(func(q *QuotaConf, v any) { q.Every = v.(time.Duration) })),
+	k("quota.*.timeout", duration, positive, quota(func(q *QuotaConf, v any) { q.Timeout = v.(time.Duration) })),
+	k("accounts.*.*.env.*", text, plainText, accountEnv),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
-	k("accounts.*.*.**", open, nil, nil),
-	k("quota.*.**", open, nil, nil),
 	k("pressure.**", open, nil, nil),
 	k("dispatch.**", open, nil, nil),
 	k("review.**", open, nil, nil),

@@ -54,6 +54,7 @@ func (s *Settings) Show() []Shown {
 	for _, name := range slices.Sorted(maps.Keys(s.EngineOf)) {
 		s.showEngine(name, add)
 	}
+	s.showQuota(add)
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}
