@@ -227,7 +227,7 @@ func (r *request) checked() (v verdict, stop bool, err error) {
 		return verdict{}, false, a.Err
 	}
 	return verdict{
-		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until},
+		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until, Deny: a.Deny},
 		final: a.Deny, watch: true, checked: true,
 	}, true, nil
 }
@@ -323,8 +323,10 @@ func sameTicket(a, b line.Record) bool {
 	if a.Parked == nil || b.Parked == nil {
 		return a.Parked == b.Parked
 	}
-	return a.Parked.Code == b.Parked.Code
+	return a.Parked.Code == b.Parked.Code && sameTime(a.Parked.Until, b.Parked.Until)
 }
+
+func sameTime(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
 
 // park keeps our place while a check other than pools stops us, and lets those
 // behind go on.
@@ -363,7 +365,7 @@ func (r *request) tell(why Waiting) {
 		return
 	}
 	same := why.Code == r.told.Code && why.Pool == r.told.Pool && why.Cap == r.told.Cap &&
-		why.Place == r.told.Place && len(why.Holders) == len(r.told.Holders)
+		why.Place == r.told.Place && why.Until.Equal(r.told.Until) && len(why.Holders) == len(r.told.Holders)
 	for i := 0; same && i < len(why.Holders); i++ {
 		same = why.Holders[i] == r.told.Holders[i]
 	}
