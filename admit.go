@@ -1,6 +1,7 @@
 package handsel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -11,8 +12,11 @@ import (
 
 	"github.com/handsel/handsel/internal/config"
 	"github.com/handsel/handsel/internal/engine"
+	"github.com/handsel/handsel/internal/hold"
 	"github.com/handsel/handsel/internal/home"
 	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/quota"
 	"github.com/handsel/handsel/internal/record"
 )
 
@@ -33,6 +37,7 @@ const (
 // ask on behalf of work that arrived earlier.
 type Start struct {
 	Engine   string        // canonical name, or empty
+	Account  string        // of the engine; empty is its default
 	Workload string        // Heavy or Light; empty is Heavy
 	Pools    []string      // named pools besides those of an agent
 	Only     bool          // count against Pools alone, as a gate does
@@ -48,13 +53,17 @@ type Start struct {
 	Caps    map[string]string
 	AllElse int
 	Tie     string // orders starts with equal keys; empty: by chance
+	// Keeps is of a start that has a place of its own to keep: what a check denies
+	// it waits out, as somebody may change that.
+	Keeps bool
 
 	// OnWait is told when the wait begins and when its reason changes. It must
 	// not block.
 	OnWait func(Waiting)
 
-	lane     string   // orders that hold this lane bind the start
-	settings *inForce // read a moment ago; nil: to be read
+	lane     string         // orders that hold this lane bind the start
+	settings *inForce       // read a moment ago; nil: to be read
+	about    *time.Duration // is told when it was let through, on CLOCK_BOOTTIME
 	onNote   func(string)
 }
 
@@ -83,18 +92,32 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 		return nil, err
 	}
 	a := &asker{home: h, start: s, settings: first, fresh: true}
+	a.ask = func(who quota.Account, conf config.QuotaConf) (*commandAnswer, error) { return h.ask(ctx, who, conf) }
+	a.given = ctx.Err
 	if err := a.begin(); err != nil {
 		return nil, err
 	}
-	l, err := lease.Acquire(ctx, h.places(first.Settings), lease.Want{
-		Pools: a.pools, Check: a.check, Changed: a.changed,
-		Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
-		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, ID: s.Tie, OnWait: s.OnWait,
-	})
-	if err == nil {
-		a.admitted()
+	for began, arrived := time.Now(), machine.SinceBoot(); ; {
+		l, err := lease.Acquire(ctx, h.places(first.Settings), lease.Want{
+			Pools: a.pools, Check: a.check, Changed: a.changed,
+			Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
+			Wait: max(s.Wait-time.Since(began), 0), Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, ID: s.Tie, OnWait: s.OnWait,
+		})
+		if err != nil {
+			return nil, err
+		}
+		ok, err := a.admitted(ctx)
+		if ok && err == nil {
+			a.letThrough()
+			return l, nil
+		}
+		// Somebody else was let through at the same moment, and goes first: the next
+		// look says what for.
+		if err := errors.Join(err, l.Release()); err != nil {
+			return nil, err
+		}
+		s.Arrived = cmp.Or(s.Arrived, arrived)
 	}
-	return l, err
 }
 
 // check puts the start into canonical form and refuses what has no meaning: a
@@ -139,6 +162,12 @@ type asker struct {
 	marks    []config.Mark
 	noted    map[string]bool
 	through  lease.Answer // by which pressure let the start through; zero: it had no need to
+	orders   hold.Orders  // of the last look
+
+	// ask asks the command of an engine's quota on behalf of this wait, and given
+	// tells whether the wait was given up meanwhile.
+	ask   func(quota.Account, config.QuotaConf) (*commandAnswer, error)
+	given func() error
 }
 
 // begin makes what a capped admission needs, and checks it.

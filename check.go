@@ -2,6 +2,7 @@ package handsel
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/handsel/handsel/internal/hold"
 	"github.com/handsel/handsel/internal/lease"
@@ -30,7 +31,8 @@ func (a *asker) ordered() lease.Answer {
 	for _, p := range orders.Problems {
 		a.note(p.Error())
 	}
-	o, ok := orders.MatchLane(a.start.Engine, a.names(), a.start.lane)
+	a.orders = orders
+	o, ok := orders.MatchLane(a.who().String(), a.names(), a.start.lane)
 	if !ok {
 		return lease.Answer{}
 	}
@@ -48,10 +50,14 @@ func orderText(o hold.Order) string {
 	if o.By != "" {
 		text += " (by " + o.By + ")"
 	}
-	if !o.Until.IsZero() {
-		text += ", until " + o.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	return text + untilText(o.Until)
+}
+
+func untilText(until time.Time) string {
+	if until.IsZero() {
+		return ""
 	}
-	return text
+	return ", until " + until.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
 // note tells the caller, once, of something that holds nobody back and should.

@@ -159,8 +159,8 @@ func (h *Home) cause(at lease.Places) string {
 	return pressure.Cause(trees)
 }
 
-// admitted says of a start that was let through why that was (P2, P11).
-func (a *asker) admitted() {
+// letThrough says of a start that was let through why that was (P2, P11).
+func (a *asker) letThrough() {
 	if !a.through.Sole {
 		return
 	}

@@ -38,7 +38,7 @@ var ErrAbandoned error = coded{"abandoned", "its driver gave it up before it sta
 // never nil. The error is nil whenever the agent ran, however it ended.
 func (c *Claimed) Run(ctx context.Context, o RunOptions) (*Outcome, error) {
 	j := c.job(o)
-	if err := j.begins(); err != nil { // the configuration may be another than when it was enqueued
+	if err := errors.Join(j.account(), j.begins()); err != nil { // the configuration may be another than when it was enqueued
 		return c.end(j, nil, err)
 	}
 	secrets, early, err := c.settings.secrets(ctx, j.engine, o.Signals)
@@ -72,10 +72,10 @@ func (c *Claimed) job(o RunOptions) *job {
 	}
 	j := &job{
 		home: c.home, argv: argv, id: c.row.ID, engine: p.Engine, settings: c.settings,
-		hold: c.hold, given: c.lease, queued: c.row.QueueStart.Time, ending: c.tell,
+		hold: c.hold, given: c.lease, queued: c.row.QueueStart.Time, about: sinceBootAt(c.row.AdmittedAt.Time), ending: c.tell,
 		admitted: c.row.AdmittedAt.Time, claimed: c.claimed, waitedAs: c.row.WaitedFor,
 		o: Options{
-			Engine: p.Engine, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
+			Engine: p.Engine, Account: p.Account, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
 			Timeout: seconds(p.TimeoutS), Idle: seconds(p.IdleS), Dir: c.dir(), Env: c.env(), Stdout: o.Stdout, Stderr: o.Stderr,
 			Record: true, LeaveDaemons: p.LeaveDaemons, Author: c.row.Author, Labels: c.row.Labels,
 			Subreaper: o.Subreaper, Signals: o.Signals, OnNote: o.OnNote, grace: o.grace,
@@ -91,6 +91,14 @@ func (c *Claimed) job(o RunOptions) *job {
 		j.files[string(f.Path)] = f.Data
 	}
 	return j
+}
+
+// sinceBootAt is when a moment of a little while ago was, on CLOCK_BOOTTIME.
+func sinceBootAt(t time.Time) time.Duration {
+	if t.IsZero() {
+		return machine.SinceBoot()
+	}
+	return max(machine.SinceBoot()-machine.Now().Sub(t), 0)
 }
 
 // dir is the working directory, whose name need not be text.

@@ -33,6 +33,7 @@ import (
 // zero value is a heavy agent with the null device for input.
 type EnqueueOptions struct {
 	Engine   string   // declared engine; empty: recognised from the command
+	Account  string   // of the engine; empty: its default
 	Workload string   // Heavy (the default) or Light
 	Confine  string   // as in Options
 	Pools    []string // named pools besides those of an agent
@@ -235,14 +236,14 @@ func (r *request) resolve(name string, j *job) error {
 		return errors.New("enqueue: a command is needed")
 	}
 	j.o = Options{
-		Engine: r.o.Engine, Workload: r.o.Workload, Confine: r.o.Confine, Pools: r.o.Pools, Profile: r.o.Profile, Timeout: r.o.Timeout, Idle: r.o.Idle,
+		Engine: r.o.Engine, Account: r.o.Account, Workload: r.o.Workload, Confine: r.o.Confine, Pools: r.o.Pools, Profile: r.o.Profile, Timeout: r.o.Timeout, Idle: r.o.Idle,
 		Dir: r.o.Dir, OnNote: r.o.OnNote,
 	}
 	j.id = record.NewID()
 	if err := j.resolve(); err != nil {
 		return err
 	}
-	r.o.Pools, r.o.Timeout, r.o.Idle = j.o.Pools, j.o.Timeout, j.o.Idle // a profile may have set them
+	r.o.Pools, r.o.Timeout, r.o.Idle = j.o.Pools, j.o.Timeout, j.o.Idle // a profile may have set them, as the account
 	if j.asked != nil {
 		r.o.Stdin = bytes.NewReader(j.payload)
 	}
@@ -279,7 +280,7 @@ func (r *request) describe(name string, j *job) {
 		Author: r.o.Author, Labels: r.o.Labels, RetryLost: r.o.RetryLost, Driver: r.o.Driver,
 		Argv0: shown(filepath.Base(j.argv[0]), attempt.MaxArgv0), Argc: len(j.argv), Command: record.Digest(j.argv),
 		Placement: attempt.Placement{
-			Engine: j.engine, Workload: j.o.Workload, Profile: r.o.Profile, Confinement: j.begin.confine, Pools: r.o.Pools, Caps: capVariables(j.settings.Settings),
+			Engine: j.engine, Account: j.o.Account, Workload: j.o.Workload, Profile: r.o.Profile, Confinement: j.begin.confine, Pools: r.o.Pools, Caps: capVariables(j.settings.Settings),
 			TimeoutS: record.Seconds(r.o.Timeout), IdleS: record.Seconds(r.o.Idle), LeaveDaemons: r.o.LeaveDaemons,
 		},
 	}
@@ -415,7 +416,7 @@ func asOption(err error) error {
 // optionOf are the options that set a field under another name.
 var optionOf = map[string]string{
 	"labels": "label", "retry_lost": "retry-lost", "not_before": "not-before", "placement.cwd": "chdir", "placement.pools": "pool",
-	"placement.engine": "engine", "placement.workload": "workload", "placement.profile": "profile",
+	"placement.engine": "engine", "placement.account": "account", "placement.workload": "workload", "placement.profile": "profile",
 	"placement.timeout_s": "timeout", "placement.idle_s": "idle",
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/nest"
+	"github.com/handsel/handsel/internal/quota"
 )
 
 // Order holds starts back until it is removed or its time has come (C10).
@@ -160,7 +161,8 @@ func (h *Home) wake(ctx context.Context) string {
 	return err.Error()
 }
 
-// Resume takes back the holds of x, and what paused it. Without x it ends a
+// Resume takes back the holds of x, and what paused it: of an engine or an account
+// all that is known of its quota, as ClearQuota does. Without x it ends a
 // drain and a hold of everything. What is not held is no error: it returns what
 // was taken back, which may be nothing.
 func (h *Home) Resume(ctx context.Context, x string) ([]Order, string, error) {
@@ -179,8 +181,17 @@ func (h *Home) Resume(ctx context.Context, x string) ([]Order, string, error) {
 		return nil, "", err
 	}
 	var gone []Order
+	if a, ok := quota.OfScope(scope); ok {
+		done, err := h.clearQuota(a)
+		for _, c := range done {
+			gone = append(gone, c.Order)
+		}
+		if err != nil {
+			return gone, "", err
+		}
+	}
 	for _, o := range orders.All {
-		if o.Scope != scope {
+		if o.Scope != scope || o.OfAccount() {
 			continue
 		}
 		if err := hold.Remove(h.dir, o.Kind, o.Scope); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -242,6 +253,8 @@ func (h *Home) scope(x string) (string, error) {
 	case "engine":
 		name, err := h.EngineName(name)
 		return "engine:" + name, err
+	case "account":
+		return h.accountScope(name)
 	case "pool":
 		if !engine.Valid(name) {
 			return "", &BadOption{"pool", name, "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"}
@@ -257,7 +270,7 @@ func (h *Home) scope(x string) (string, error) {
 type BadScope struct{ Name string }
 
 func (e *BadScope) Error() string {
-	return strconv.Quote(e.Name) + ": starts are held by lane, engine or pool, or all of them"
+	return strconv.Quote(e.Name) + ": starts are held by lane, engine, account or pool, or all of them"
 }
 
 func oneOf(name string, fits []string) (string, error) {

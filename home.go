@@ -59,6 +59,12 @@ func (h *Home) settings() (*inForce, error) {
 	return &inForce{s, s.AnyCap() || countedForPressure(s.Pressure) || s.LeasesDir == "" && env.LeasesExist}, nil
 }
 
+// lenient reads the configuration for a look.
+func (h *Home) lenient() (*inForce, []error) {
+	s, problems := config.LoadLenient(h.configEnv())
+	return &inForce{Settings: s}, problems
+}
+
 // places are the directories of admission under the settings s.
 func (h *Home) places(s *config.Settings) lease.Places {
 	p := lease.Places{Leases: h.dir.Leases(), Waiting: h.dir.Waiting(), Holds: h.dir.Holds()}

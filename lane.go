@@ -201,6 +201,9 @@ func (j *job) env() []string {
 	if env == nil {
 		env = os.Environ()
 	}
+	if len(j.accountEnv) > 0 {
+		env = over(env, j.accountEnv)
+	}
 	if j.gate && j.laneName() == "" {
 		return env
 	}

@@ -136,7 +136,7 @@ func (w *world) waiting(r *QueueRow) KnownRun {
 		k.Sources[0] = FromEntry
 	}
 	k.V, k.ID, k.Verb, k.State = record.Version, r.ID, "run", r.State
-	k.Lane, k.Engine, k.Workload, k.Confinement, k.Cwd = r.Lane, r.Placement.Engine, r.Placement.Workload, r.Placement.Confinement, r.Placement.Cwd
+	k.Lane, k.Engine, k.Account, k.Workload, k.Confinement, k.Cwd = r.Lane, r.Placement.Engine, r.Placement.Account, r.Placement.Workload, r.Placement.Confinement, r.Placement.Cwd
 	k.Argv0, k.Argc, k.Command, k.Author, k.Labels = r.Argv0, r.Argc, r.Command, r.Author, r.Labels
 	k.QueuedAt, k.Reason, k.HostBoot = record.At(r.QueueStart.Time), r.Reason, r.BootID
 	return k

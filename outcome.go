@@ -159,6 +159,8 @@ func classOf(code string) string {
 	switch code {
 	case "hold", "drain", "park", "pause":
 		return "hold"
+	case CodeParked, CodeLogin, CodeThrottle, CodeMinGap, CodeCommandWait, CodeCommandDeny:
+		return classQuota
 	case CodeUnsupported:
 		return "config"
 	}

@@ -93,6 +93,7 @@ func (g *reading) event(e Event) {
 		_ = printEvent(g.to, e) // what the caller does not take ends the run
 	}
 	g.note(e, now)
+	g.rec.watch.event(e)
 	if e.Retry != nil && slices.Contains(g.rec.j.endOn(), string(e.Fault)) {
 		g.rec.j.giveUp(errEndedOn)
 	}

@@ -28,6 +28,7 @@ type recorder struct {
 	now        *run.Running // once the agent runs
 	outputs    map[string]*record.Capture
 	reading    *reading    // nil: nobody reads what the agent prints
+	watch      watcher     // tells the engine account what is read
 	keptEvents record.Kept // what became of its events
 	failed     error       // why there is no record; told once
 
@@ -38,7 +39,7 @@ type recorder struct {
 }
 
 func newRecorder(j *job) *recorder {
-	r := &recorder{j: j, outputs: map[string]*record.Capture{}}
+	r := &recorder{j: j, outputs: map[string]*record.Capture{}, watch: watcher{j: j}}
 	if j.decoder != nil {
 		r.reading = newReading(r, j.decoder)
 	}
@@ -65,6 +66,10 @@ func (r *recorder) events() func(io.Writer) func() {
 	}
 }
 
+// heard ends the reading while the slots are held still, so that the engine's
+// account knows of what is only told at the end before another start is admitted.
+func (r *recorder) heard() { _ = r.reading.reader.Close() } // it never fails
+
 // open makes the run's directory with what is known so far.
 func (r *recorder) open(state string) error {
 	if r.writer != nil || r.failed != nil {
@@ -88,7 +93,7 @@ func (r *recorder) describe() *record.Run {
 	me := proc.Self()
 	rec := &record.Run{
 		ID: j.id, Verb: j.verb(), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv), Cwd: j.cwd(),
-		Engine: j.engine, Workload: j.class(), Confinement: cmp.Or(j.begin.confine, confinedByNothing), Profile: j.o.Profile, UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
+		Engine: j.engine, Account: j.o.Account, Workload: j.class(), Confinement: cmp.Or(j.begin.confine, confinedByNothing), Profile: j.o.Profile, UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: me.Boot,
 	}
 	for i, st := range proc.Lineage() {
@@ -287,6 +292,10 @@ func (r *recorder) settle(out *Outcome) {
 		return // nothing was tried, so nothing failed
 	}
 	end := sum.End(r.exit(out))
+	r.watch.ended(end)
+	if r.watch.err != nil {
+		out.Warnings = append(out.Warnings, r.watch.err)
+	}
 	if out.Result = record.Failed; end.Succeeded {
 		out.Result = record.Succeeded
 	}

@@ -26,6 +26,7 @@ import (
 // agent with the null device for stdio, waiting as long as is configured.
 type Options struct {
 	Engine   string   // declared engine; empty: recognised from the command
+	Account  string   // of the engine, as the configuration names it; empty: the engine's own default
 	Workload string   // Heavy (the default) or Light
 	Confine  string   // ConfineOS: by the kernel, with all it starts (E6); ConfineNone: not; empty: as configured for its engine
 	Pools    []string // named pools besides those of an agent
@@ -139,6 +140,8 @@ type job struct {
 	engine   string
 	settings *inForce
 
+	accountEnv []string // NAME=value, that make the engine use the account
+
 	hold    *lane.Hold            // the lane, once it is ours; nil = none
 	given   *Lease                // the lease of an attempt that was admitted already; nil = to be asked for
 	payload []byte                // what the agent reads on stdin; nil = Options.Stdin
@@ -150,6 +153,7 @@ type job struct {
 	admitted time.Time          // when an attempt was admitted; zero = when the run was
 	claimed  time.Time          // when an attempt was claimed; zero = it is a direct run
 
+	about    time.Duration           // CLOCK_BOOTTIME at which it was let through
 	giveUp   context.CancelCauseFunc // ends the run
 	laneWait time.Duration           // how long the lane took
 	lease    *Lease
@@ -179,7 +183,7 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	}
 	ctx, j.giveUp = context.WithCancelCause(ctx)
 	defer j.giveUp(nil)
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events()})
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events(), Heard: j.rec.heard})
 	if errors.Is(context.Cause(ctx), errEndedOn) {
 		err = nil // its kind says why
 		out.Notes = append(out.Notes, errEndedOn.Error())
@@ -224,6 +228,10 @@ func (j *job) resolve() (err error) {
 	}
 	j.adopt(p)
 	if j.engine, err = j.settings.engineOf(j.o.Engine, j.argv); err != nil {
+		return err
+	}
+	j.adoptAccount(p)
+	if err := j.account(); err != nil {
 		return err
 	}
 	if j.asked != nil {
@@ -320,6 +328,9 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 			return nil, err
 		}
 	}
+	if err := j.space(ctx); err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
 	if err := j.prepare(); err != nil {
 		return nil, errors.Join(err, l.Release())
 	}
@@ -336,8 +347,8 @@ func (j *job) admit(ctx context.Context) (run.Lease, error) {
 
 func (j *job) acquire(ctx context.Context) (*Lease, error) {
 	s := Start{
-		Engine: j.engine, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: j.settings.Wait, Priority: j.o.Priority,
-		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.waits, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote,
+		Engine: j.engine, Account: j.o.Account, Workload: j.o.Workload, Pools: j.o.Pools, Only: j.gate, Wait: j.settings.Wait, Priority: j.o.Priority,
+		Run: j.id, Argv0: filepath.Base(first(j.argv)), OnWait: j.waits, lane: j.laneName(), settings: j.settings, onNote: j.o.OnNote, about: &j.about,
 	}
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait

@@ -16,6 +16,7 @@ import (
 	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/lease"
 	"github.com/handsel/handsel/internal/nest"
+	"github.com/handsel/handsel/internal/quota"
 	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/runs"
 )
@@ -344,8 +345,14 @@ func heldBy(orders hold.Orders, waiting []KnownRun) map[string][]KnownRun {
 	by := map[string][]KnownRun{}
 	for _, k := range waiting {
 		a := asker{start: Start{Engine: k.Engine, Workload: k.Workload}}
-		if o, ok := orders.MatchLane(k.Engine, a.names(), k.Lane); ok {
-			by[orderText(o)] = append(by[orderText(o)], k)
+		text := ""
+		if o, ok := orders.MatchLane(accountOf(&k), a.names(), k.Lane); ok {
+			text = orderText(o)
+		} else if said := quota.StateOf(orders, quota.Parse(accountOf(&k))).Answer(k.ID, quota.Now()); said.Code != "" {
+			text = quota.Text(said.Order)
+		}
+		if text != "" {
+			by[text] = append(by[text], k)
 		}
 	}
 	return by

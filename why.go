@@ -28,7 +28,7 @@ const (
 // Permission is one of the questions that must be answered before something
 // starts, and its present answer (P6).
 type Permission struct {
-	Class   string          `json:"class"` // hold, time, dependency, resource, ownership
+	Class   string          `json:"class"` // hold, quota, time, dependency, resource, ownership
 	Answer  string          `json:"answer"`
 	Code    string          `json:"code"` // of the reason; of go, what was found
 	Message string          `json:"message"`
@@ -107,7 +107,7 @@ func (y *inquiry) ask(p Permission) { y.out.Permissions = append(y.out.Permissio
 // about finds out what X is, and asks the permissions that apply to it.
 func (y *inquiry) about(ctx context.Context, x string) error {
 	kind, text, ok := strings.Cut(x, ":")
-	if ok && (kind == "engine" || kind == "pool") {
+	if ok && (kind == "engine" || kind == "account" || kind == "pool") {
 		return y.group(kind, text)
 	}
 	k, err := y.one(x)
@@ -155,14 +155,19 @@ func (y *inquiry) idle(name string) error {
 func (y *inquiry) group(kind, name string) error {
 	y.out.Kind, y.out.Name = kind, name
 	switch kind {
-	case "engine":
-		canonical, err := y.h.EngineName(name)
+	case "engine", "account":
+		engine, account, named := strings.Cut(name, "/")
+		canonical, err := y.h.EngineName(engine)
 		if err != nil {
 			return err
 		}
-		y.out.Name = canonical
+		y.out.Kind, y.out.Name = "engine", canonical
 		y.out.Pools = poolsFor(canonical, Heavy)
-		y.holds(canonical, y.out.Pools, "")
+		if named {
+			y.out.Name = canonical + "/" + account
+		}
+		y.holds(y.out.Name, y.out.Pools, "")
+		y.quota(y.out.Name, "")
 	default:
 		if !slices.Contains(y.h.poolNames(), name) {
 			return &NotFound{Name: "pool:" + name}
@@ -210,11 +215,12 @@ func (y *inquiry) run(ctx context.Context, k *KnownRun) {
 		y.running(k)
 		return
 	}
-	y.holds(k.Engine, o.Pools, k.Lane)
+	y.holds(accountOf(k), o.Pools, k.Lane)
 	if row != nil {
 		y.row(ctx, row)
 		return
 	}
+	y.quota(accountOf(k), k.ID)
 	y.waiter(k, ticket)
 }
 
@@ -309,6 +315,7 @@ func (y *inquiry) holds(engine string, pools []string, name string) {
 func (y *inquiry) row(ctx context.Context, r *QueueRow) {
 	y.time(&r.Row)
 	y.after(ctx, &r.Row)
+	y.quota(account(r.Placement.Engine, r.Placement.Account), r.ID)
 	y.slots(r.Pools, &r.Row)
 	y.queue(r)
 	y.said(r)

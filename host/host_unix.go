@@ -188,7 +188,7 @@ const forever = time.Duration(math.MaxInt64 / 4)
 func (s *server) admit(ctx context.Context, r *attempt.Row, told func(lease.Waiting)) (*lease.Lease, error) {
 	p := r.Placement
 	return s.home.Acquire(ctx, handsel.Start{
-		Engine: p.Engine, Workload: p.Workload, Pools: p.Pools, Wait: forever, Priority: r.Priority, Arrived: arrived(r),
+		Engine: p.Engine, Account: p.Account, Keeps: true, Workload: p.Workload, Pools: p.Pools, Wait: forever, Priority: r.Priority, Arrived: arrived(r),
 		Run: r.ID, Argv0: r.Argv0, Caps: p.Caps, AllElse: s.limit(), Tie: r.ID, OnWait: told,
 	})
 }

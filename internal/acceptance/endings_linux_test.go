@@ -225,8 +225,16 @@ func plays(t testing.TB) *place {
 		t.Fatal(err)
 	}
 	p.program("bin/claude", "#!/bin/sh\n. \"$PLAN\"\n")
-	return p.with("PATH=" + bin + ":/usr/bin:/bin").config("[engine.claude]\nresult_grace = \"200ms\"\n")
+	settings := "[engine.claude]\nresult_grace = \"200ms\"\n"
+	for n := range 1000 {
+		settings += "[accounts.claude." + accountOf(n) + "]\n"
+	}
+	return p.with("PATH=" + bin + ":/usr/bin:/bin").config(settings)
 }
+
+// accountOf is the account of the n-th ending: the limits and logins that one meets
+// hold no other back.
+func accountOf(n int) string { return "n" + strconv.Itoa(n) }
 
 // argv is the command line of handsel for a claude that plays this.
 func (e ending) argv(flags ...string) []string {
@@ -259,7 +267,7 @@ func (e ending) one(p *place, n int) (wrong []string) {
 	p.write(name, script)
 	outcome := p.file(name + ".json")
 	label := fmt.Sprintf("n=%d", n)
-	c := p.with("PLAN=" + p.file(name)).handsel(e.argv("--outcome", outcome, "--label", label)...)
+	c := p.with("PLAN=" + p.file(name)).handsel(e.argv("--account", accountOf(n), "--outcome", outcome, "--label", label)...)
 	end, _, errs := ends(p.t, c)
 	if end != e.status() {
 		wrong = append(wrong, fmt.Sprintf("handsel ended with %s, want %s; it said %q", end, e.status(), errs))

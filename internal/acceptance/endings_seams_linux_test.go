@@ -83,7 +83,7 @@ func (e ending) killed(p *place, n int, step string) {
 	p.write(name, script)
 	fired := p.file(name + ".fired")
 	q := p.with("PLAN="+p.file(name), "HANDSEL_FAILPOINT="+step+"=kill", "HANDSEL_FAILPOINT_LOG="+fired)
-	if end, _, errs := ends(t, q.handsel(e.argv("--label", label)...)); end != "signal SIGKILL" {
+	if end, _, errs := ends(t, q.handsel(e.argv("--account", accountOf(n), "--label", label)...)); end != "signal SIGKILL" {
 		t.Fatalf("%s: %s, it said %q", step, end, errs)
 	}
 	if text, _ := os.ReadFile(fired); !strings.Contains(string(text), step) {

@@ -206,7 +206,7 @@ func (p *Placement) check() error {
 	for _, name := range []struct {
 		field, value string
 		needed       bool
-	}{{"engine", p.Engine, false}, {"workload", p.Workload, true}, {"confinement", p.Confinement, true}} {
+	}{{"engine", p.Engine, false}, {"account", p.Account, false}, {"workload", p.Workload, true}, {"confinement", p.Confinement, true}} {
 		if !named(name.value) && (name.needed || name.value != "") {
 			return bad("placement."+name.field, "not a name")
 		}

@@ -17,6 +17,7 @@ type Placement struct {
 	// Cwd is shown to people. The payload has its bytes, which need not be text.
 	Cwd         string   `json:"cwd"`
 	Engine      string   `json:"engine,omitempty"`
+	Account     string   `json:"account,omitempty"` // of the engine, by name
 	Workload    string   `json:"workload"`
 	Profile     string   `json:"profile,omitempty"`
 	Confinement string   `json:"confinement"`

@@ -78,6 +78,7 @@ was; otherwise the engine's, or 1 where that was 0.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.opts.Engine, "engine", "", "ask `E` (claude, codex, gemini, pi, or one of the configuration)")
+	fs.StringVar(&f.opts.Account, "account", "", accountHelp)
 	fs.StringVar(&f.opts.Profile, "profile", "", "start it as the profile `NAME` says")
 	fs.StringVar(&f.opts.Workload, "workload", "", "`CLASS`: heavy (the default) or light, which is confined")
 	fs.StringVar(&f.opts.Confine, "confine", "", "`HOW`: os (the kernel keeps it, and all it starts, from writing outside its directory) or none; unset: as configured")

@@ -54,6 +54,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"hold":      (*app).holdCommand,
 	"resume":    (*app).resumeCommand,
 	"drain":     (*app).drainCommand,
+	"quota":     (*app).quotaCommand,
 	"prio":      (*app).prioCommand,
 	"retry":     (*app).retryCommand,
 	"reconcile": (*app).reconcileCommand,

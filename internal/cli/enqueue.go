@@ -86,6 +86,7 @@ func (f *enqueueFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.idle, "idle", "", "end the run after `D` without output")
 	fs.StringVar(&f.priority, "priority", "0", "`N` from -1000 to 1000, higher first; one step is worth a minute of waiting")
 	fs.StringVar(&o.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
+	fs.StringVar(&o.Account, "account", "", accountHelp)
 	fs.StringVar(&o.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
 	fs.StringVar(&o.Confine, "confine", "", "`HOW`: os (the kernel keeps it, and all it starts, from writing outside its directory) or none; unset: as configured")
 	fs.StringArrayVar(&o.Pools, "pool", nil, "count against `POOL` too")

@@ -40,8 +40,8 @@ func (a *app) holdCommand() *cobra.Command {
 		Short: "keep new starts of a lane, an engine or a pool back, or all of them",
 		Long: `Hold keeps new starts back until resume, or until the time that is given; what
 runs goes on. It binds direct runs as well as waiting lanes, needs no dispatcher,
-and survives every restart. X is a name, or lane:, engine: or pool: and a name;
-without one, or as "all", everything is held. A lane need not be there yet, as
+and survives every restart. X is a name, or lane:, engine:, account: or pool: and a
+name; without one, or as "all", everything is held. A lane need not be there yet, as
 lane:NAME. Holding what is held replaces the reason and the end.`,
 		Example: `  handsel hold engine:claude --reason "login expired" --for 2h
   handsel hold lane:api/review`,

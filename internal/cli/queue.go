@@ -85,7 +85,7 @@ func (a *app) queueRow(r *handsel.QueueRow, now time.Time) []string {
 		why = strings.TrimSpace(fmt.Sprintf("%s (behind %d of higher priority)", why, r.Behind))
 	}
 	return []string{
-		fmt.Sprint(r.Place), fit(clean(r.Lane), 40), r.State, why, strings.Join(r.Pools, ","), r.Placement.Engine,
+		fmt.Sprint(r.Place), fit(clean(r.Lane), 40), r.State, why, strings.Join(r.Pools, ","), account(r.Placement.Engine, r.Placement.Account),
 		fmt.Sprint(r.Priority), ago(now, r.QueueStart.Time), short(r.ID),
 	}
 }

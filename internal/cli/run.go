@@ -138,6 +138,7 @@ Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
 	d.register(fs)
 	fs.SetInterspersed(false)
 	fs.StringVar(&f.opts.Engine, "engine", "", "`E` is the agent's engine (claude, codex, gemini, pi), where the command does not tell")
+	fs.StringVar(&f.opts.Account, "account", "", accountHelp)
 	fs.StringVar(&f.opts.Workload, "workload", "", "`CLASS`: heavy (the default) or light")
 	fs.StringVar(&f.opts.Confine, "confine", "", "`HOW`: os (the kernel keeps it, and all it starts, from writing outside its directory) or none; unset: as configured")
 	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")

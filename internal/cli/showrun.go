@@ -98,6 +98,7 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	line("command", commandText(r))
 	line("directory", r.Cwd)
 	line("engine", r.Engine)
+	line("account", r.Account)
 	line("version", r.EngineVersion)
 	line("model", r.Model)
 	line("profile", r.Profile)

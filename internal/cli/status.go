@@ -118,7 +118,7 @@ func (a *app) showHolds(s *handsel.Snapshot) error {
 		if !h.Until.IsZero() {
 			until = h.Until.UTC().Format("2006-01-02 15:04 UTC")
 		}
-		rows = append(rows, []string{h.Kind, h.Scope, h.Reason, h.By, until})
+		rows = append(rows, []string{h.Kind, h.Scope, quotaReason(h.Kind, h.Reason), h.By, until})
 	}
 	return a.showRows([]string{"STARTS HELD BY", "SCOPE", "REASON", "BY", "UNTIL"}, rows)
 }

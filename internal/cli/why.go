@@ -18,9 +18,9 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:   "why X",
 		Short: "say why something waits: what each permission answers, who holds it, what would end it",
 		Long: `Why asks every permission that a start needs for its present answer, one line
-each: holds, time, dependencies, resources (pools, place in line), ownership. X is
-a lane, a run or an attempt, an engine or a pool. It changes nothing. The codes
-are in docs/reference/reasons.md.`,
+each: holds, time, dependencies, the engine account's quota, resources (pools,
+place in line), ownership. X is a lane, a run or an attempt, an engine, an account
+or a pool. It changes nothing. The codes are in docs/reference/reasons.md.`,
 		Example: `  handsel why api/review
   handsel why pool:heavy --json`,
 		ValidArgsFunction: a.completeRuns(1, false),

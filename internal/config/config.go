@@ -131,9 +131,11 @@ type Settings struct {
 
 	EngineOf map[string]EngineConf
 
-	Pressure PressureConf
-	Dispatch DispatchConf
-	Notify   []Notify // of all files
+	Pressure   PressureConf
+	Dispatch   DispatchConf
+	Notify     []Notify                          // of all files
+	QuotaOf    map[string]QuotaConf              // by engine
+	AccountsOf map[string]map[string]AccountConf // by engine and name
 
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
@@ -196,6 +198,7 @@ func load(env Env, strict bool) (*Settings, []error) {
 		f.parsed.apply(s)
 	}
 	problems = append(problems, s.ownProblems()...)
+	problems = append(problems, s.quotaProblems()...)
 	problems = append(problems, s.readVariables(env)...)
 	s.joinVariableCaps(names)
 	return s, problems
@@ -205,7 +208,8 @@ func defaults() *Settings {
 	return &Settings{
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
-		Shim: map[string]string{}, Interactive: "heavy", Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin}, EngineOf: map[string]EngineConf{}, Later: map[string]any{},
+		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin},
+		QuotaOf: map[string]QuotaConf{}, AccountsOf: map[string]map[string]AccountConf{}, Later: map[string]any{},
 		from: map[string]string{}, varCaps: map[string][]Cap{},
 	}
 }

@@ -456,18 +456,13 @@ func TestTablesOfLaterVersionsAreKeptAsTheyAre(t *testing.T) { // C7
 	w := newWorld(t).user(`
 [credentials.claude]
 env_file = "/x"
-[accounts.claude.work]
-env = { CLAUDE_CONFIG_DIR = "/y" }
-[quota.claude]
-command = ["q"]
 [review]
 checks = [["make", "test"]]
 [gate.rules]
 "./gradlew" = "gradle"
-`).extra("[quota.codex]\ncommand = [\"r\"]\n")
+`).extra("[review]\nverify = [\"v\"]\n")
 	s := w.load()
-	quota := s.Later["quota"].(map[string]any)
-	if len(quota) != 2 || len(s.Later) != 5 {
+	if len(s.Later["review"].(map[string]any)) != 2 || len(s.Later) != 3 {
 		t.Errorf("%+v", s.Later)
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -191,6 +192,10 @@ func (w *walker) table(path []string, at span, array bool) {
 		w.newRule(at)
 	case path[0] == "engine" && len(path) == 2:
 		w.name(path, at, badEngineName)
+	case badQuotaKey(path) != "":
+		w.mistake(at, name, "", badQuotaKey(path))
+	case path[0] == "accounts" && len(path) == 3:
+		w.p.sets = append(w.p.sets, assignment{accountTable, path, nil})
 	case find(path) != nil && find(path).kind == open || len(path) == 1 && isLater(path[0]):
 		w.keep(path[0])
 	}
@@ -198,7 +203,7 @@ func (w *walker) table(path []string, at span, array bool) {
 
 func isLater(top string) bool { return strings.Contains(laterTables, " "+top+" ") }
 
-const laterTables = " credentials accounts quota review gate "
+const laterTables = " credentials review gate "
 
 func (w *walker) keyValue(node *unstable.Node, table []string) {
 	path, at := keyOf(node, table)
@@ -242,7 +247,7 @@ func (w *walker) leaf(path []string, at, value span) {
 	if path[0] == "engine" && !w.name(path[:2], at, badEngineName) {
 		return
 	}
-	if why := badEngineKey(path); why != "" {
+	if why := cmp.Or(badEngineKey(path), badQuotaKey(path)); why != "" {
 		w.mistake(at, name, "", why)
 		return
 	}

@@ -86,11 +86,15 @@ var schema = []*key{
 	k("notify.on", words, eachOf(NotifyKinds...), nil),
 	k("notify.command", words, aCommand, nil),
 	k("notify.timeout", duration, positive, nil),
+	k("quota.*.auto_resume", yes, nil, quota(func(q *QuotaConf, v any) { q.NoResume = !v.(bool) })),
+	k("quota.*.max_park", duration, positive, quota(func(q *QuotaConf, v any) { q.MaxPark = v.(time.Duration) })),
+	k("quota.*.command", words, command, quota(func(q *QuotaConf, v any) { q.Command = v.([]string) })),
+	k("quota.*.every", duration, positive, quota(func(q *QuotaConf, v any) { q.Every = v.(time.Duration) })),
+	k("quota.*.timeout", duration, positive, quota(func(q *QuotaConf, v any) { q.Timeout = v.(time.Duration) })),
+	k("accounts.*.*.env.*", text, plainText, accountEnv),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
-	k("accounts.*.*.**", open, nil, nil),
-	k("quota.*.**", open, nil, nil),
 	k("review.**", open, nil, nil),
 	k("gate.rules.**", open, nil, nil),
 }

@@ -57,6 +57,7 @@ func (s *Settings) Show() []Shown {
 	s.showPressure(add)
 	s.showDispatch(add)
 	out = append(out, s.showNotify()...)
+	s.showQuota(add)
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/handsel/handsel/internal/failpoint"
 	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/machine"
 )
 
 // maxStands bounds how many groups stand in line at once: each costs a ticket
@@ -25,6 +26,8 @@ type stand struct {
 	cancel context.CancelFunc
 	asked  bool // it was told to leave
 	last   lease.Waiting
+
+	admitted time.Time // when it was let through; written before left is posted
 }
 
 // consider lets the best row of each group stand in line, as long as offers
@@ -87,6 +90,7 @@ func (d *Dispatcher) stand(g *group) {
 		l, err := d.cfg.Admit(ctx, &r, func(w lease.Waiting) {
 			d.aside(func() { d.post(func() { d.standsFor(s, w) }) }) // whoever tells must not wait for us
 		})
+		s.admitted = machine.Now() // the loop may be busy
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Warn("admission", "lane", r.Lane, "attempt", r.ID, "error", err)
 			d.pause(ctx)
@@ -126,7 +130,7 @@ func (d *Dispatcher) left(s *stand, l *lease.Lease) {
 	}
 	d.fds.force(len(l.Slots()))
 	failpoint.Hit("admit.admitted")
-	d.offer(r, l)
+	d.offer(r, l, s.admitted)
 }
 
 // release gives a lease back that is not used.

@@ -63,16 +63,16 @@ func hashOf(token string) []byte {
 // but a moment later (L15a).
 func late(since, now time.Time, window time.Duration) bool { return now.Sub(since) > window }
 
-// offer makes r, which is admitted, claimable: the state first, then a driver
-// that has the token.
-func (d *Dispatcher) offer(r *row, l *lease.Lease) {
+// offer makes r, which was admitted at that time, claimable: the state first, then
+// a driver that has the token.
+func (d *Dispatcher) offer(r *row, l *lease.Lease, at time.Time) {
 	token, hash := newToken()
 	o := &offer{row: r, lease: l, hash: hash}
 	d.account(r, time.Now())
 	r.offer = o
 	d.offers++
 	d.unready(r)
-	id, at := r.ID, machine.Now()
+	id := r.ID
 	d.asideBy(func() func() {
 		starts, err := d.db.Offer(context.Background(), id, hash, at)
 		failpoint.Hit("admit.offered")

@@ -35,16 +35,17 @@ type group struct {
 	stand *stand
 }
 
-// groupKey names what a row counts against and what it is recorded as.
+// groupKey names what a row counts against, what it is recorded as, and whose quota
+// it uses: what holds one account back holds no other row.
 func groupKey(p *attempt.Placement) string {
 	if len(p.Pools)+len(p.Caps) == 0 {
-		return p.Engine + "\x00" + p.Workload // no JSON begins like a name
+		return p.Engine + "/" + p.Account + "\x00" + p.Workload // no JSON begins like a name
 	}
 	b, _ := json.Marshal(struct {
-		E, W string
-		P    []string
-		C    map[string]string
-	}{p.Engine, p.Workload, p.Pools, p.Caps}) // maps are written in key order
+		E, A, W string
+		P       []string
+		C       map[string]string
+	}{p.Engine, p.Account, p.Workload, p.Pools, p.Caps}) // maps are written in key order
 	return string(b)
 }
 
@@ -85,7 +86,7 @@ func (d *Dispatcher) share(r *attempt.Row) {
 		d.words = map[string]string{}
 	}
 	p := &r.Placement
-	for _, word := range []*string{&r.BootID, &r.State, &r.Author, &r.Argv0, &r.Command, &p.Cwd, &p.Engine, &p.Workload, &p.Profile, &p.Confinement} {
+	for _, word := range []*string{&r.BootID, &r.State, &r.Author, &r.Argv0, &r.Command, &p.Cwd, &p.Engine, &p.Account, &p.Workload, &p.Profile, &p.Confinement} {
 		if shared, ok := d.words[*word]; ok {
 			*word = shared
 		} else {

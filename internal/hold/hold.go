@@ -39,9 +39,12 @@ const (
 	Drain Kind = "drain" // a person's, of everything, until resumed
 	Park  Kind = "park"  // a limit's, until it resets
 	Pause Kind = "pause" // a failing login's, until it is probed or resumed
+	Pace  Kind = "pace"  // a throttle's: it holds nobody, and spaces starts
 )
 
-// Order is one file. Scope is "all", or "engine:", "pool:" or "lane:" and a name.
+// Order is one file. Scope is "all", or "engine:", "pool:", "lane:" or "account:"
+// and a name; an account's is ENGINE/NAME. A park, a pause or a pace of an engine
+// is of its default account alone, a hold of an engine of all its accounts.
 type Order struct {
 	V      int       `json:"v"`
 	Scope  string    `json:"scope"`
@@ -51,6 +54,45 @@ type Order struct {
 	By     string    `json:"by"`
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // zero: until it is removed
+
+	// Quota is what a park, pause or pace of an engine account knows besides. It
+	// lives exactly as long as the order.
+	Quota Quota `json:"quota,omitzero"`
+}
+
+// Quota is how an engine account came to its order (P3).
+type Quota struct {
+	// Boot is the boot in which AtMS and EndMS are readings of CLOCK_BOOTTIME, in
+	// milliseconds: when the order was last changed, and the same end as Until.
+	// While that boot lasts EndMS counts, whatever the wall clock does (C14).
+	Boot  string `json:"boot,omitempty"`
+	AtMS  int64  `json:"at_ms,omitempty"`
+	EndMS int64  `json:"end_ms,omitempty"`
+
+	Count  int       `json:"count,omitempty"`  // failures of this kind in a row
+	Run    string    `json:"run,omitempty"`    // whose failure was counted last
+	Reset  time.Time `json:"reset,omitzero"`   // when the provider said that the limit ends
+	Probes int       `json:"probes,omitempty"` // starts that were let through to see whether the login works
+	Probe  string    `json:"probe,omitempty"`  // the run of the last of them
+	GapMS  int64     `json:"gap_ms,omitempty"` // of a pace: least time between two starts, in milliseconds
+}
+
+// OfAccount tells whether an order is about an engine account's quota.
+func (o Order) OfAccount() bool {
+	what, _, _ := strings.Cut(o.Scope, ":")
+	return (what == "engine" || what == "account") && (o.Kind == Park || o.Kind == Pause || o.Kind == Pace)
+}
+
+// Passed tells whether the order's time is over: by the clock of the boot that it
+// was given in, and by the wall clock in any other.
+func (o Order) Passed(now time.Time, boot string, since time.Duration) bool {
+	switch {
+	case o.Until.IsZero():
+		return false
+	case o.Quota.Boot != "" && o.Quota.Boot == boot:
+		return since.Milliseconds() >= o.Quota.EndMS
+	}
+	return !now.Before(o.Until)
 }
 
 const (
@@ -72,7 +114,10 @@ func (p Problem) Error() string { return strconv.QuoteToASCII(p.Path) + ": " + p
 
 // Orders are those in force at one moment, the oldest first.
 type Orders struct {
-	All      []Order
+	All []Order
+	// Passed are those of engine accounts whose time is over: they bind nobody, and
+	// still carry what they know.
+	Passed   []Order
 	Problems []Problem
 }
 
@@ -104,8 +149,10 @@ func list(dir string, now time.Time) (Orders, error) {
 		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
 		case err != nil:
 			all.Problems = append(all.Problems, Problem{filepath.Join(dir, name), err})
-		case order.Until.IsZero() || now.Before(order.Until):
+		case !order.Passed(now, machine.BootID(), machine.SinceBoot()):
 			all.All = append(all.All, order)
+		case order.OfAccount():
+			all.Passed = append(all.Passed, order)
 		}
 	}
 	slices.SortStableFunc(all.All, func(a, b Order) int { return a.Since.Compare(b.Since) })
@@ -137,19 +184,21 @@ func (o Order) check() error {
 	switch {
 	case o.V < 1:
 		return errors.New("it has no version")
-	case o.Kind != Hold && o.Kind != Drain && o.Kind != Park && o.Kind != Pause:
+	case o.Kind != Hold && o.Kind != Drain && o.Kind != Park && o.Kind != Pause && o.Kind != Pace:
 		return fmt.Errorf("its kind %s is unknown", strconv.QuoteToASCII(string(o.Kind)))
 	case o.Scope == "all":
 		return nil
 	}
 	what, name, _ := strings.Cut(o.Scope, ":")
-	if name == "" || what != "engine" && what != "pool" && what != "lane" {
+	if name == "" || what != "engine" && what != "pool" && what != "lane" && what != "account" {
 		return fmt.Errorf("its scope %s is unknown", strconv.QuoteToASCII(o.Scope))
 	}
 	return nil
 }
 
-// Match is the oldest order that binds a start of this engine in these pools.
+// Match is the oldest order that binds a start of this engine in these pools. A
+// start under a named account gives its engine as ENGINE/NAME. What is about an
+// account's quota is not among the answers: see Account.
 func (l Orders) Match(engine string, pools []string) (Order, bool) { return l.match(engine, pools, "") }
 
 // MatchLane is Match for a start that owns a lane.
@@ -158,17 +207,33 @@ func (l Orders) MatchLane(engine string, pools []string, lane string) (Order, bo
 }
 
 func (l Orders) match(engine string, pools []string, lane string) (Order, bool) {
+	family, _, named := strings.Cut(engine, "/")
 	for _, o := range l.All {
 		what, name, _ := strings.Cut(o.Scope, ":")
 		switch {
+		case o.OfAccount():
 		case what == "all" && name == "",
-			what == "engine" && name == engine,
+			what == "engine" && name == family,
+			what == "account" && named && name == engine,
 			what == "pool" && slices.Contains(pools, name),
 			what == "lane" && lane != "" && name == lane:
 			return o, true
 		}
 	}
 	return Order{}, false
+}
+
+// Account are the orders about the quota of one account, by its scope, those whose
+// time has passed included.
+func (l Orders) Account(scope string) (own []Order) {
+	for _, all := range [][]Order{l.All, l.Passed} {
+		for _, o := range all {
+			if o.OfAccount() && o.Scope == scope {
+				own = append(own, o)
+			}
+		}
+	}
+	return own
 }
 
 // Put gives an order, replacing one of the same kind and scope. A zero Since is
@@ -211,6 +276,19 @@ func Remove(d home.Dir, kind Kind, scope string) error {
 		return fmt.Errorf("resume %s: %w", strconv.QuoteToASCII(scope), err)
 	}
 	return nil
+}
+
+// MarshalJSON writes times as C12 has them.
+func (q Quota) MarshalJSON() ([]byte, error) {
+	type plain Quota
+	out := struct {
+		plain
+		Reset string `json:"reset,omitempty"`
+	}{plain: plain(q)}
+	if !q.Reset.IsZero() {
+		out.Reset = q.Reset.UTC().Format(timeFormat)
+	}
+	return json.Marshal(out)
 }
 
 // MarshalJSON writes times as C12 has them.

@@ -65,6 +65,10 @@ func TestScopeSaysWhomAnOrderBinds(t *testing.T) { // P1
 		{"lane:a:b/c", "claude", nil, "a:b/c", true},
 		{"lane:a", "claude", []string{"a"}, "", false},
 		{"lane:a", "claude", nil, "b", false},
+		{"engine:claude", "claude/work", nil, "", true}, // a hold is of all accounts
+		{"account:claude/work", "claude/work", nil, "", true},
+		{"account:claude/work", "claude/home", nil, "", false},
+		{"account:claude/work", "claude", nil, "", false},
 	} {
 		d := newHome(t)
 		must(t, Put(d, Order{Scope: tt.scope, Kind: Hold, Since: noon}))
@@ -91,10 +95,65 @@ func TestPassedOrderBindsNobody(t *testing.T) { // C14: wall clock
 	}
 }
 
+// TestQuotaOrdersAreAskedForByAccount: what is about an account's quota is no
+// hold, and belongs to that account alone (P1, P5).
+func TestQuotaOrdersAreAskedForByAccount(t *testing.T) {
+	for _, kind := range []Kind{Park, Pause, Pace} {
+		d := newHome(t)
+		must(t, Put(d, Order{Scope: "engine:claude", Kind: kind, Since: noon, Until: noon.Add(time.Minute)}))
+		must(t, Put(d, Order{Scope: "account:claude/work", Kind: kind, Since: noon}))
+		for _, now := range []time.Time{noon, noon.Add(time.Hour)} {
+			got := all(t, d, now)
+			if o, ok := got.Match("claude", []string{"claude"}); ok {
+				t.Errorf("a %s holds as %+v", kind, o)
+			}
+			if own := got.Account("engine:claude"); len(own) != 1 || own[0].Kind != kind {
+				t.Errorf("at %v the default account has %+v", now, own)
+			}
+			if own := got.Account("account:claude/work"); len(own) != 1 {
+				t.Errorf("the named account has %+v", own)
+			}
+			if own := got.Account("account:claude/home"); len(own) != 0 {
+				t.Errorf("another account has %+v", own)
+			}
+		}
+		if got := all(t, d, noon.Add(time.Hour)); len(got.All) != 1 || len(got.Passed) != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// TestWithinABootTheWallClockDoesNotCount: C14.
+func TestWithinABootTheWallClockDoesNotCount(t *testing.T) {
+	o := Order{Scope: "engine:pi", Kind: Park, Until: noon.Add(2 * time.Minute), Quota: Quota{Boot: "b", EndMS: 120_000}}
+	for _, tt := range []struct {
+		wall   time.Duration
+		boot   string
+		since  time.Duration
+		passed bool
+	}{
+		{0, "b", 0, false},
+		{8 * time.Hour, "b", time.Minute, false},
+		{-time.Hour, "b", 2 * time.Minute, true},
+		{-time.Hour, "b", 2*time.Minute - 1, false},
+		{time.Minute, "c", 3 * time.Minute, false},
+		{2 * time.Minute, "c", 0, true},
+		{2 * time.Minute, "", 0, true},
+	} {
+		if got := o.Passed(noon.Add(tt.wall), tt.boot, tt.since); got != tt.passed {
+			t.Errorf("%+v: passed is %v", tt, got)
+		}
+	}
+	o.Until, o.Quota.EndMS = time.Time{}, 0
+	if o.Passed(noon.AddDate(100, 0, 0), "b", time.Hour) {
+		t.Error("what has no end has passed")
+	}
+}
+
 func TestOldestOrderIsNamedFirst(t *testing.T) {
 	d := newHome(t)
 	must(t, Put(d, Order{Scope: "all", Kind: Drain, Since: noon.Add(time.Hour)}))
-	must(t, Put(d, Order{Scope: "engine:pi", Kind: Pause, Since: noon, Reason: "first"}))
+	must(t, Put(d, Order{Scope: "engine:pi", Kind: Hold, Since: noon, Reason: "first"}))
 	if o, _ := all(t, d, noon).Match("pi", nil); o.Reason != "first" {
 		t.Errorf("Match = %+v", o)
 	}
@@ -133,7 +192,8 @@ func TestOrderIsReplacedAndTakenBack(t *testing.T) { // L22
 
 func TestOrderComesBackAsItWasGiven(t *testing.T) { // C12
 	d := newHome(t)
-	want := Order{V: 1, Scope: "lane:ä/../x\n", Kind: Pause, Code: "login", Reason: "r\x1b[2J", By: "me", Since: noon.Add(time.Millisecond), Until: noon.AddDate(1, 0, 0)}
+	want := Order{V: 1, Scope: "lane:ä/../x\n", Kind: Pause, Code: "login", Reason: "r\x1b[2J", By: "me", Since: noon.Add(time.Millisecond), Until: noon.AddDate(1, 0, 0),
+		Quota: Quota{Count: 2, Run: "r", Reset: noon, Probes: 1, Probe: "p", GapMS: 5}}
 	must(t, Put(d, want))
 	if got := all(t, d, noon).All; len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, want %+v", got, want)

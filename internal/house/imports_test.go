@@ -48,6 +48,7 @@ var floors = map[string]int{
 	"internal/lease":   3,
 	"internal/notify":  3,
 	"internal/queue":   3,
+	"internal/quota":   3,
 
 	"internal/dispatch": 4,
 	"internal/doctor":   4,

@@ -239,7 +239,7 @@ func (r *request) checked() (v verdict, stop bool, err error) {
 // stopped is the verdict of a check that says no.
 func stopped(a Answer) verdict {
 	v := verdict{
-		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until},
+		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until, Deny: a.Deny},
 		final: a.Deny, watch: true, checked: true,
 	}
 	if a.Again > 0 {

@@ -161,6 +161,7 @@ type Waiting struct {
 	Place   int // in line, from 1
 	Message string
 	Until   time.Time
+	Deny    bool // a check refused for good
 	Waited  time.Duration
 }
 
@@ -178,7 +179,7 @@ type Refused struct {
 func (r *Refused) Retryable() bool { return r.Code != OwnAncestors && !r.Denied() }
 
 // Denied tells whether a check refused for good.
-func (r *Refused) Denied() bool { return r.Until.IsZero() && r.Code == "denied" }
+func (r *Refused) Denied() bool { return r.Deny }
 
 func (r *Refused) Unwrap() error { return r.Cause }
 

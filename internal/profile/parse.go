@@ -161,6 +161,8 @@ func (p *Profile) set(s setting) (err error) {
 	switch s.key {
 	case "engine":
 		p.Engine, err = word(s.value)
+	case "account":
+		p.Account, err = word(s.value)
 	case "model":
 		p.Model, err = word(s.value)
 	case "system":

@@ -37,6 +37,7 @@ type Profile struct {
 	Trusted bool // of a project's: whether the user trusts the directory
 
 	Engine   string
+	Account  string // of the engine, as the configuration names it
 	Model    string // in the engine's own words
 	Workload string // "heavy" or "light"
 	Confine  string // "os" or "none"
@@ -62,6 +63,8 @@ func (p *Profile) Bold() string {
 		return "args"
 	case len(p.Pools) > 0:
 		return "pools"
+	case p.Account != "":
+		return "account"
 	}
 	return ""
 }

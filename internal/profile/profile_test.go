@@ -40,15 +40,15 @@ func write(t *testing.T, text string, path ...string) string {
 // TestWhatAProfileSays is E8: both forms say the same.
 func TestWhatAProfileSays(t *testing.T) {
 	want := Profile{
-		Engine: "codex", Model: "m-1", Workload: "light", Confine: "os", System: "You review.\n\nBe short.",
+		Engine: "codex", Account: "work", Model: "m-1", Workload: "light", Confine: "os", System: "You review.\n\nBe short.",
 		Pools: []string{"gpu", "net"}, Args: []string{"--x", "a b", ""}, Timeout: 90 * time.Second, Idle: 30 * time.Second,
 	}
 	for name, text := range map[string]string{
-		"r.md": "---\nname: r\ndescription: for people\nengine: codex\nmodel: m-1\nworkload: light\nconfine: os\n" +
+		"r.md": "---\nname: r\ndescription: for people\nengine: codex\naccount: work\nmodel: m-1\nworkload: light\nconfine: os\n" +
 			"pools: [gpu, net]\nargs:\n  - --x\n  - a b\n  - ''\ntimeout: 90s\nidle: 30\n---\n\nYou review.\n\nBe short.\n",
-		"crlf.md": "\ufeff---\r\nengine: codex\r\nmodel: m-1\r\nworkload: light\r\nconfine: os\r\npools: [gpu, net]\r\n" +
+		"crlf.md": "\ufeff---\r\nengine: codex\r\naccount: work\r\nmodel: m-1\r\nworkload: light\r\nconfine: os\r\npools: [gpu, net]\r\n" +
 			"args: [--x, a b, '']\r\ntimeout: 90s\r\nidle: 30s\r\n---  \r\nYou review.\r\n\r\nBe short.",
-		"t.toml": "engine = \"codex\"\nmodel = 'm-1'\nworkload = \"light\"\nconfine = \"os\"\npools = [\"gpu\", \"net\"]\n" +
+		"t.toml": "engine = \"codex\"\naccount = 'work'\nmodel = 'm-1'\nworkload = \"light\"\nconfine = \"os\"\npools = [\"gpu\", \"net\"]\n" +
 			"args = [\"--x\", \"a b\", \"\"]\ntimeout = \"90s\"\nidle = 30\nsystem = \"\"\"\nYou review.\n\nBe short.\"\"\"\n",
 	} {
 		at, user, _ := places(t)
@@ -114,6 +114,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a.md", "---\nconfine: landlock\n---\n", `:2: confine: it must be "os" or "none"`},
 		{"a.md", "---\ntimeout: soon\n---\n", ":2: timeout: it must be a time such as 90s, 10m or a number of seconds, more than 0"},
 		{"a.md", "---\nidle: 0\n---\n", ":2: idle: it must be a time such as 90s, 10m or a number of seconds, more than 0"},
+		{"a.md", "---\naccount: 3\n---\n", ":2: account: it must be a text"},
 		{"a.md", "---\nargs: [1]\n---\n", ":2: args: it must be a list of texts"},
 		{"a.md", "---\nmodel: \"a\\0b\"\n---\n", ":2: model: it has a NUL byte, which no argument can have"},
 		{"a.md", "a\xffb", ": it is not text in UTF-8"},
@@ -176,6 +177,7 @@ func TestBoldProjects(t *testing.T) {
 		"engine = 'pi'\nmodel = 'm'\nworkload = 'light'\nsystem = 's'\ntimeout = 3\nidle = 3": "",
 		"args = ['x']":                      "args",
 		"pools = ['x']":                     "pools",
+		"account = 'x'":                     "account",
 		"confine = 'none'":                  "confine",
 		"confine = 'os'\nargs = ['--yolo']": "confine",
 	} {

@@ -27,6 +27,7 @@ const (
 type more struct {
 	RetryOf      string            `json:"retry_of,omitempty"`
 	RetryLost    int               `json:"retry_lost,omitempty"`
+	Account      string            `json:"account,omitempty"`
 	Profile      string            `json:"profile,omitempty"`
 	Pools        []string          `json:"pools,omitempty"`
 	Caps         map[string]string `json:"caps,omitempty"`
@@ -38,13 +39,13 @@ type more struct {
 
 func moreOf(r *attempt.Row) *more {
 	p := &r.Placement
-	return &more{r.RetryOf, r.RetryLost, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, r.Driver}
+	return &more{r.RetryOf, r.RetryLost, p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, r.Driver}
 }
 
 func (m *more) give(r *attempt.Row) {
 	p := &r.Placement
 	r.RetryOf, r.RetryLost, r.Driver = m.RetryOf, m.RetryLost, m.Driver
-	p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons = m.Profile, m.Pools, m.Caps, m.TimeoutS, m.IdleS, m.LeaveDaemons
+	p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons = m.Account, m.Profile, m.Pools, m.Caps, m.TimeoutS, m.IdleS, m.LeaveDaemons
 }
 
 // bindRow binds a new row.

@@ -72,6 +72,7 @@ type Run struct {
 	Cwd     string `json:"cwd"`
 
 	Engine      string `json:"engine,omitempty"`
+	Account     string `json:"account,omitempty"` // of the engine, by name
 	Workload    string `json:"workload,omitempty"`
 	Confinement string `json:"confinement"` // how it is confined; "none"
 	Pools       []Pool `json:"pools,omitempty"`

@@ -120,6 +120,10 @@ type Deps struct {
 	// written. What it returns is called when all that the child printed is read.
 	Events   func(io.Writer) (read func())
 	PassOver func(pid int, id proc.ID) bool // recorded holders among the descendants (S21a)
+	// Heard is told, before the lease is released, that all the child printed is
+	// read, where somebody reads it: whoever is admitted next may have to know what
+	// it said (P3). A caller who takes nothing for a second loses that.
+	Heard func()
 
 	// Confine says, once the run is admitted, what its child is put under (E6);
 	// its nil is nothing.
@@ -221,6 +225,7 @@ func Agent(ctx context.Context, spec Spec, deps Deps) (*Outcome, error) {
 		r.stream(ctx)
 		r.endTree()
 		failpoint.Hit("run.ended")
+		r.hearOut()
 	}
 	err := r.release()
 	failpoint.Hit("run.released")

@@ -302,6 +302,20 @@ func (r *run) flush(ctx context.Context) {
 	}
 }
 
+// hearOut waits, not for long, until what is read of a stream is read to its end.
+func (r *run) hearOut() {
+	if r.deps.Heard == nil || r.deps.Stream == nil || r.pipes == nil {
+		return
+	}
+	t := time.NewTimer(flushLimit)
+	defer t.Stop()
+	select {
+	case <-r.pipes.drained:
+		r.deps.Heard()
+	case <-t.C:
+	}
+}
+
 // flushLimit is how long a run that was ended waits for its reader.
 const flushLimit = time.Second
 

@@ -370,3 +370,65 @@ func TestOnlyFilesAreWrittenWithoutWaiting(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
+
+// TestWhatIsSaidIsHeardBeforeTheRelease: P3. Whoever is admitted next may have to
+// know what this run was told at its end.
+func TestWhatIsSaidIsHeardBeforeTheRelease(t *testing.T) {
+	lease, released := &fakeLease{}, make(chan struct{})
+	lease.atEnd = func() { close(released) }
+	l := listen()
+	deps := admits(lease)
+	deps.Stream = l
+	deps.Recorder = slowListener{l, func() {
+		select {
+		case <-released:
+		case <-time.After(200 * time.Millisecond): // it must not come meanwhile
+		}
+		lease.note("read")
+	}}
+	deps.Heard = func() { lease.note("heard") }
+	spec := sh(`echo '{"type":"text","text":"the last word"}'`)
+	spec.Record = true
+	if _, err := Agent(context.Background(), spec, deps); err != nil {
+		t.Fatal(err)
+	}
+	if did := lease.String(); did != "record read heard release" {
+		t.Errorf("in this order: %s", did)
+	}
+}
+
+// TestCallerThatTakesNothingKeepsNoSlot: what nobody takes is not waited for.
+func TestCallerThatTakesNothingKeepsNoSlot(t *testing.T) {
+	lease, released := &fakeLease{}, make(chan struct{})
+	lease.atEnd = func() { close(released) }
+	l := listen()
+	deps := admits(lease)
+	deps.Stream = l
+	deps.Recorder = slowListener{l, func() { <-released }}
+	deps.Heard = func() { lease.note("heard") }
+	spec := sh(`echo '{"type":"text","text":"the last word"}'`)
+	spec.Record = true
+	if _, err := Agent(context.Background(), spec, deps); err != nil {
+		t.Fatal(err)
+	}
+	if did := lease.String(); did != "record release" {
+		t.Errorf("in this order: %s", did)
+	}
+}
+
+// slowListener does something before it takes what is printed on stdout.
+type slowListener struct {
+	*listener
+	before func()
+}
+
+func (l slowListener) Output(name string) io.Writer {
+	to := l.listener.Output(name)
+	if name != "stdout" {
+		return to
+	}
+	return writerFunc(func(p []byte) (int, error) {
+		l.before()
+		return to.Write(p)
+	})
+}

@@ -1,0 +1,233 @@
+package handsel
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/handsel/handsel/internal/config"
+	"github.com/handsel/handsel/internal/lease"
+	"github.com/handsel/handsel/internal/quota"
+	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/run"
+)
+
+// What a command says by its exit status (P3). Any other is no answer.
+const (
+	saysGo   = 0
+	saysWait = 10
+	saysAsk  = 11 // it would have to ask somebody, and nobody is there: it counts as wait
+	saysDeny = 12
+)
+
+// The variables by which a command learns what it is asked about.
+const (
+	envAskedEngine  = "HANDSEL_ENGINE"
+	envAskedAccount = "HANDSEL_ACCOUNT"
+)
+
+// answerNone is a command that gave no answer.
+const answerNone = "none"
+
+// command asks the command of the configuration, if there is one (P3). What it said
+// is kept for a while in a file, so that thirty who wait ask it once. No answer is
+// told, and holds nobody.
+func (a *asker) command(who quota.Account) lease.Answer {
+	conf := a.settings.QuotaOf[who.Engine]
+	if len(conf.Command) == 0 {
+		return lease.Answer{}
+	}
+	said, err := a.ask(who, conf)
+	if err != nil {
+		if a.given() != nil {
+			return lease.Answer{Err: a.given()}
+		}
+		a.note(fmt.Sprintf("quota of %s: %v; nobody is held for it", who, err))
+		return lease.Answer{}
+	}
+	again := quota.Now().Wall.Add(said.left(quota.Now()))
+	if said.Until.After(quota.Now().Wall) && said.Until.Before(again) {
+		again = said.Until
+	}
+	switch said.Answer {
+	case AnswerWait:
+		return lease.Answer{Class: classQuota, Code: CodeCommandWait, Message: commandText(who, "says wait", said.Message), Until: latest(said.Until, again)}
+	case AnswerDeny:
+		return lease.Answer{Class: classQuota, Code: CodeCommandDeny, Message: commandText(who, "says no", said.Message), Deny: !a.start.Keeps, Until: denialEnds(a.start.Keeps, again)}
+	case answerNone:
+		a.note(fmt.Sprintf("quota of %s: %s; nobody is held for it", who, said.Message))
+	}
+	return lease.Answer{}
+}
+
+// denialEnds is when one who has a place to keep looks again.
+func denialEnds(keeps bool, again time.Time) time.Time {
+	if keeps {
+		return again
+	}
+	return time.Time{}
+}
+
+// latest is the time that the command named, unless it is to be asked before.
+func latest(named, again time.Time) time.Time {
+	if named.IsZero() || again.Before(named) {
+		return again
+	}
+	return named
+}
+
+func commandText(who quota.Account, says, message string) string {
+	text := fmt.Sprintf("the command of [quota.%s] %s for %s", who.Engine, says, who)
+	if message != "" {
+		text += ": " + message
+	}
+	return text
+}
+
+// commandAnswer is what a command said, as it is kept.
+type commandAnswer struct {
+	V       int       `json:"v"`
+	Asked   string    `json:"asked"` // which command: the SHA-256 of its words
+	Answer  string    `json:"answer"`
+	Message string    `json:"message,omitempty"`
+	Until   time.Time `json:"until,omitzero"`
+	At      time.Time `json:"at"`
+	Boot    string    `json:"boot"`
+	AtMS    int64     `json:"at_ms"` // CLOCK_BOOTTIME
+	EveryMS int64     `json:"every_ms"`
+}
+
+// left is how long it is good for.
+func (c *commandAnswer) left(now quota.Moment) time.Duration {
+	if c.Boot != now.Boot {
+		return 0
+	}
+	return max(time.Duration(c.AtMS+c.EveryMS)*time.Millisecond-now.Since, 0)
+}
+
+func digestOf(words []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// ask is the kept answer while it is good, and else a new one. Of several who find
+// none, one runs the command and the others get what it said.
+func (h *Home) ask(ctx context.Context, who quota.Account, conf config.QuotaConf) (*commandAnswer, error) {
+	every, limit := conf.Every, conf.Timeout
+	if every == 0 {
+		every = config.DefaultEvery
+	}
+	if limit == 0 {
+		limit = config.DefaultTimeout
+	}
+	asked := digestOf(conf.Command)
+	good := func(data []byte) (*commandAnswer, bool) {
+		var said commandAnswer
+		if json.Unmarshal(data, &said) != nil || said.Asked != asked || said.left(quota.Now()) == 0 {
+			return nil, false
+		}
+		return &said, true
+	}
+	var said *commandAnswer
+	err := h.book().Remember(ctx, "command."+who.String(), 2*limit, func(have []byte) bool {
+		found, ok := good(have)
+		said = found
+		return ok
+	}, func() ([]byte, error) {
+		answer, err := askCommand(ctx, who, conf.Command, limit)
+		if err != nil {
+			return nil, err
+		}
+		now := quota.Now()
+		answer.V, answer.Asked, answer.At, answer.Boot, answer.AtMS, answer.EveryMS = 1, asked, now.Wall.UTC(), now.Boot, now.Since.Milliseconds(), every.Milliseconds()
+		said = answer
+		return json.Marshal(answer)
+	})
+	return said, err
+}
+
+// commandSaid is the kept answer, for those who only look.
+func (h *Home) commandSaid(in *inForce, who quota.Account, now quota.Moment) *QuotaCommand {
+	conf := in.QuotaOf[who.Engine]
+	if len(conf.Command) == 0 {
+		return nil
+	}
+	var said commandAnswer
+	data, err := h.book().Recall("command." + who.String())
+	if err != nil || json.Unmarshal(data, &said) != nil || said.Asked != digestOf(conf.Command) || said.left(now) == 0 {
+		return &QuotaCommand{Answer: answerNone, Message: "it was not asked lately"}
+	}
+	return &QuotaCommand{Answer: said.Answer, At: record.At(said.At), Until: at(said.Until), Message: said.Message}
+}
+
+// mostAnswer bounds what a command may say, in bytes.
+const mostAnswer = 64 << 10
+
+// askCommand runs a command, in no shell, with our environment and what it is asked
+// about, and ends it with all it started when its time is over. The error is that
+// of being interrupted; all else that goes wrong is no answer.
+func askCommand(ctx context.Context, who quota.Account, argv []string, limit time.Duration) (*commandAnswer, error) {
+	keep := &heard{}
+	env := append(plainEnv(os.Environ()), envAskedEngine+"="+who.Engine)
+	if who.Name != "" {
+		env = append(env, envAskedAccount+"="+who.Name)
+	}
+	out, err := run.Agent(ctx, run.Spec{
+		Argv: argv, Dir: "/", Env: env, Record: true, NoPTY: true, RunID: record.NewID(), Timeout: limit, Gate: true, Grace: time.Second, Kill: time.Second,
+	}, run.Deps{Recorder: keep})
+	name := strconv.QuoteToASCII(argv[0])
+	none := func(format string, args ...any) (*commandAnswer, error) {
+		return &commandAnswer{Answer: answerNone, Message: name + " gave no answer: " + fmt.Sprintf(format, args...)}, nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case out.Outcome == run.TimedOut:
+		return none("it has not ended in %v", limit)
+	case err != nil:
+		return none("%v", err)
+	case out.Outcome != run.Exited:
+		return none("%s", howEnded(out))
+	case keep.over || keep.text.Len() > mostAnswer:
+		return none("it wrote more than %d bytes", mostAnswer)
+	}
+	answer := &commandAnswer{}
+	switch out.ExitCode {
+	case saysGo:
+		answer.Answer = AnswerGo
+	case saysWait, saysAsk:
+		answer.Answer = AnswerWait
+	case saysDeny:
+		answer.Answer = AnswerDeny
+	default:
+		return none("%s", howEnded(out))
+	}
+	if err := answer.read(keep.text.Bytes()); err != nil {
+		return none("%v", err)
+	}
+	return answer, nil
+}
+
+// read takes what a command wrote to its stdout: nothing, or a JSON object with
+// until and message.
+func (c *commandAnswer) read(text []byte) error {
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return nil
+	}
+	var said struct {
+		Until   time.Time `json:"until"`
+		Message string    `json:"message"`
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return errors.New("what it wrote is no JSON object with until and message")
+	}
+	c.Message, c.Until = plain(said.Message, mostSaid), said.Until.UTC()
+	return nil
+}
