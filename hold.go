@@ -44,7 +44,14 @@ type Decides struct {
 }
 
 func (e *Decides) Error() string {
-	return fmt.Sprintf("%s: an agent may not decide what starts (code %s; found by process %d, %s)", e.Verb, CodeInside, e.Inside.Pid, e.Inside.How)
+	what := "starts"
+	switch e.Verb {
+	case "accept", "reject":
+		what = "is good enough"
+	case "release":
+		what = "goes out"
+	}
+	return fmt.Sprintf("%s: an agent may not decide what %s (code %s; found by process %d, %s)", e.Verb, what, CodeInside, e.Inside.Pid, e.Inside.How)
 }
 
 // Code is the reason code of the refusal.

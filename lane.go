@@ -106,9 +106,15 @@ func (j *job) takeLane(ctx context.Context, wait time.Duration) error {
 	case errors.Is(err, flock.ErrUnsupported):
 		return &Refused{Waiting: Waiting{Code: CodeUnsupported, Message: "this platform has no lock that would keep a lane"},
 			Engine: j.engine, Workload: j.class(), Gate: j.gate, Cause: err}
+	case err != nil:
+		return err
+	}
+	if _, err := h.Grant(); err != nil { // P9: no run has a lane without a number of its own
+		return &Refused{Waiting: Waiting{Code: CodeLaneUnwritable, Message: "the lane cannot be given its next fence: " + err.Error()},
+			Engine: j.engine, Workload: j.class(), Gate: j.gate, Cause: errors.Join(err, h.Release())}
 	}
 	j.hold = h
-	return err
+	return nil
 }
 
 // above tells whether a record names an ancestor of this process, as the owner
@@ -210,9 +216,15 @@ func (j *job) env() []string {
 	if name := j.laneName(); name != "" {
 		env = append(env, envLane+"="+name)
 	}
-	if j.hold != nil && j.hold.Record().Attempt != "" {
-		rec := j.hold.Record()
-		env = append(env, envAttempt+"="+rec.Attempt, envFence+"="+strconv.FormatUint(rec.Fence, 10))
+	if j.hold == nil {
+		return env
+	}
+	rec := j.hold.Record()
+	if rec.Attempt != "" {
+		env = append(env, envAttempt+"="+rec.Attempt)
+	}
+	if rec.Fence != 0 { // by which whatever the agent has an effect on knows a stale owner (P9)
+		env = append(env, envFence+"="+strconv.FormatUint(rec.Fence, 10))
 	}
 	return env
 }

@@ -49,6 +49,7 @@ type Options struct {
 
 	Author string
 	Labels map[string]string
+	Review bool // once it has succeeded it waits for a verdict (P7), also where its lane and profile do not ask for one
 
 	// Subreaper makes this process adopt what the run leaves behind, so that
 	// all of it is found and ended. From then on every child of this process
@@ -142,6 +143,9 @@ type job struct {
 	hold    *lane.Hold            // the lane, once it is ours; nil = none
 	given   *Lease                // the lease of an attempt that was admitted already; nil = to be asked for
 	payload []byte                // what the agent reads on stdin; nil = Options.Stdin
+	retryOf      string // the attempt that this one tries again
+	retryVerdict int    // the number of that one's verdict
+
 	queued  time.Time             // when an attempt was asked for; zero = when the run began
 	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 

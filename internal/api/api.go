@@ -125,6 +125,7 @@ type Attempt struct {
 	Signal    int            `json:"signal,omitempty"`
 	Reason    *record.Reason `json:"reason,omitempty"`
 	EndedAt   attempt.Time   `json:"ended_at,omitzero"`
+	Review    string         `json:"review,omitempty"` // of one that ended (C13)
 }
 
 // Driver is the process that claimed an attempt.

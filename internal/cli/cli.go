@@ -54,6 +54,9 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"drain":     (*app).drainCommand,
 	"prio":      (*app).prioCommand,
 	"retry":     (*app).retryCommand,
+	"accept":    (*app).acceptCommand,
+	"reject":    (*app).rejectCommand,
+	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
 	"trust":  (*app).trustCommand,

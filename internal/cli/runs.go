@@ -21,6 +21,7 @@ type runsFlags struct {
 	engine  string
 	labels  []string
 	since   string
+	review  string
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -55,6 +56,7 @@ is always the sum of succeeded, failed, lost and running.`,
 	fs.StringVar(&f.state, "state", "", "only runs of this state or outcome ("+strings.Join(handsel.RunStates(), ", ")+")")
 	fs.StringVar(&f.engine, "engine", "", "only runs of this engine")
 	fs.StringArrayVar(&f.labels, "label", nil, "only runs with this label, `K=V`")
+	fs.StringVar(&f.review, "review", "", "only runs that ended and stand so in their review ("+strings.Join(handsel.ReviewStates(), ", ")+")")
 	fs.StringVar(&f.since, "since", "", "only runs of the last `D` (90s, 10m, 24h, seconds)")
 	return cmd
 }
@@ -72,6 +74,10 @@ func (f *runsFlags) filter(h *handsel.Home) (handsel.RunFilter, error) {
 	if f.state != "" && !contains(handsel.RunStates(), f.state) {
 		return out, &handsel.BadOption{Option: "state", Value: f.state, Why: "it must be one of " + strings.Join(handsel.RunStates(), ", ")}
 	}
+	if f.review != "" && !contains(handsel.ReviewStates(), f.review) {
+		return out, &handsel.BadOption{Option: "review", Value: f.review, Why: "it must be one of " + strings.Join(handsel.ReviewStates(), ", ")}
+	}
+	out.Review = f.review
 	if f.engine != "" {
 		name, err := h.EngineName(f.engine)
 		if err != nil {
@@ -211,8 +217,8 @@ func (a *app) showRefusals(h *handsel.Home, f *runsFlags) error {
 	if err != nil {
 		return err
 	}
-	if filter.State != "" {
-		return &usageError{fmt.Errorf("--refused and --state exclude each other")}
+	if filter.State != "" || filter.Review != "" {
+		return &usageError{fmt.Errorf("--refused excludes --state and --review")}
 	}
 	all, problems, err := h.Refusals(filter.Since, 0)
 	if err != nil {

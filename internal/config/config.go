@@ -44,6 +44,8 @@ const (
 	DefaultOutputCap = 64 << 20
 	DefaultKeepDays  = 30
 	DefaultKeepBytes = 2 << 30
+
+	DefaultCheckTimeout = time.Hour
 )
 
 // Env is the world a configuration is read from. Empty fields mean the usual
@@ -105,6 +107,16 @@ type EngineConf struct {
 	LightArgs []string // what makes it do so
 }
 
+// ReviewConf is what must be reviewed, and how (P7, P8).
+type ReviewConf struct {
+	Lanes   []string      // patterns of lanes whose runs are reviewed
+	Checks  [][]string    // run in the working directory before a verdict
+	Lenient bool          // checks that failed do not keep from accepting
+	Pools   []string      // what the checks count against, as a gate does
+	Timeout time.Duration // of each check
+	Verify  []string      // vouches for who gave a verdict; empty: nothing does
+}
+
 // Settings is the configuration in force at one moment. It is a plain value;
 // reading it again gives another one.
 type Settings struct {
@@ -130,6 +142,7 @@ type Settings struct {
 	Interactive string            // "heavy" or "light-count"
 
 	EngineOf map[string]EngineConf
+	Review   ReviewConf
 
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
@@ -202,7 +215,8 @@ func defaults() *Settings {
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
 		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Later: map[string]any{},
-		from: map[string]string{}, varCaps: map[string][]Cap{},
+		Review: ReviewConf{Pools: []string{"review"}, Timeout: DefaultCheckTimeout},
+		from:   map[string]string{}, varCaps: map[string][]Cap{},
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 	size     // a number of bytes, or a text such as "64MiB"
 	words    // a list of texts
 	ports    // a list of TCP ports
+	commands // a list of commands, each a list of texts
 	open     // anything: read by another part of the program
 )
 
@@ -68,6 +69,12 @@ var schema = []*key{
 	k("engine.*.stream", text, oneOf("claude", "codex", "gemini", "pi", "none"), engine(func(e *EngineConf, v any) { e.Stream = v.(string) })),
 	k("engine.*.confines", text, oneLine, engine(func(e *EngineConf, v any) { e.Confines = v.(string) })),
 	k("engine.*.light_args", words, plainWords, engine(func(e *EngineConf, v any) { e.LightArgs = v.([]string) })),
+	k("review.lanes", words, nil, func(s *Settings, _ []string, v any) { s.Review.Lanes = v.([]string) }),
+	k("review.checks", commands, nil, func(s *Settings, _ []string, v any) { s.Review.Checks = v.([][]string) }),
+	k("review.require_checks", yes, nil, func(s *Settings, _ []string, v any) { s.Review.Lenient = !v.(bool) }),
+	k("review.check_pools", words, poolNames, func(s *Settings, _ []string, v any) { s.Review.Pools = v.([]string) }),
+	k("review.check_timeout", duration, positive, func(s *Settings, _ []string, v any) { s.Review.Timeout = v.(time.Duration) }),
+	k("review.verify", words, program, func(s *Settings, _ []string, v any) { s.Review.Verify = v.([]string) }),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
@@ -75,7 +82,6 @@ var schema = []*key{
 	k("quota.*.**", open, nil, nil),
 	k("pressure.**", open, nil, nil),
 	k("dispatch.**", open, nil, nil),
-	k("review.**", open, nil, nil),
 	k("gate.rules.**", open, nil, nil),
 	k("notify.**", open, nil, nil),
 }
@@ -98,6 +104,20 @@ func oneOf(allowed ...string) func(any) string {
 		}
 		return `it must be "` + strings.Join(allowed, `" or "`) + `"`
 	}
+}
+
+// poolNames asks for names of pools, at least one.
+func poolNames(v any) string {
+	names := v.([]string)
+	if len(names) == 0 {
+		return "it must name a pool"
+	}
+	for _, name := range names {
+		if !ValidName(name) {
+			return "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"
+		}
+	}
+	return ""
 }
 
 func positive(v any) string {

@@ -61,6 +61,13 @@ func (d *Dispatcher) grant(ask *handoff.Claim, peer handoff.Peer) (*open, error)
 		d.do(func() { d.ungranted(o, err) })
 		return nil, err
 	}
+	// The lane's file knows the fence before anybody is told: a direct run that
+	// gets the lane after a crash takes a greater one (P9).
+	rec := d.laneRecord(a.id)
+	rec.Fence = a.fence
+	if err := a.hold.SetOwner(rec); err != nil {
+		d.cfg.Log.Warn("record a fence", "lane", a.lane, "fence", a.fence, "error", err)
+	}
 	d.do(func() {
 		r := o.row
 		r.Fence = a.fence

@@ -21,6 +21,7 @@ import (
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/queue"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 )
 
 // desk answers what moves no descriptor (L24).
@@ -253,9 +254,27 @@ func (d *Dispatcher) getAttempts(w http.ResponseWriter, r *http.Request) {
 	}
 	out := api.Attempts{V: api.Version, Attempts: []api.Attempt{}}
 	for _, at := range found {
-		out.Attempts = append(out.Attempts, shown(at))
+		a := shown(at)
+		a.Review = d.reviewOf(at)
+		out.Attempts = append(out.Attempts, a)
 	}
 	api.Answer(w, out)
+}
+
+// reviewOf is where an attempt stands in its review, by what is on disk: the
+// database knows nothing of it (C13).
+func (d *Dispatcher) reviewOf(at *queue.Attempt) string {
+	if at.State != record.Ended {
+		return ""
+	}
+	if at.Outcome != record.Exited { // and so has not succeeded
+		return review.None
+	}
+	rec, err := record.Load(d.cfg.Home, at.Row.ID)
+	if err != nil {
+		return review.None
+	}
+	return review.Of(d.cfg.Home, rec)
 }
 
 func (d *Dispatcher) find(f api.Filter) ([]*queue.Attempt, error) {

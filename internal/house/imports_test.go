@@ -44,6 +44,7 @@ var floors = map[string]int{
 	"internal/handoff": 3,
 	"internal/lease":   3,
 	"internal/queue":   3,
+	"internal/review":  3,
 
 	"internal/dispatch": 4,
 	"internal/doctor":   4,
