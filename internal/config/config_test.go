@@ -449,8 +449,6 @@ memory = 5
 [dispatch]
 driver = ["d"]
 starting = 4
-[review]
-checks = [["make", "test"]]
 [gate.rules]
 "./gradlew" = "gradle"
 [[notify]]
@@ -461,8 +459,34 @@ on = ["limit"]
 `).extra("[quota.codex]\ncommand = [\"r\"]\n[pressure]\ncpu = 1\n")
 	s := w.load()
 	quota := s.Later["quota"].(map[string]any)
-	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later["pressure"].(map[string]any)) != 2 || len(s.Later) != 8 {
+	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later["pressure"].(map[string]any)) != 2 || len(s.Later) != 7 {
 		t.Errorf("%+v", s.Later)
+	}
+}
+
+func TestReviewIsReadAsWritten(t *testing.T) { // P7, P8
+	s := newWorld(t).user(`
+[review]
+lanes = ["api/*"]
+checks = [["make", "test"], ["lint"]]
+check_pools = ["quality", "review"]
+check_timeout = "5m"
+verify = ["v", ""]
+`).extra("[review]\nrequire_checks = false\n").load()
+	want := ReviewConf{
+		Lanes: []string{"api/*"}, Checks: [][]string{{"make", "test"}, {"lint"}}, Lenient: true, Pools: []string{"quality", "review"},
+		Timeout: 5 * time.Minute, Verify: []string{"v", ""},
+	}
+	if !reflect.DeepEqual(s.Review, want) {
+		t.Errorf("%+v, want %+v", s.Review, want)
+	}
+	for _, bad := range []string{
+		`checks = ["make"]`, `checks = [[]]`, `checks = [["", "x"]]`, `checks = [["a\u0000"]]`, `checks = "make"`, `checks = [[1]]`,
+		`verify = [""]`, `verify = "v"`, `check_pools = []`, `check_pools = ["A"]`, `check_timeout = 0`, `require_checks = "no"`, `lane = ["x"]`,
+	} {
+		if _, err := Load(newWorld(t).user("[review]\n" + bad + "\n").env); !errors.As(err, new(*Bad)) {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@
 //
 // The package decides nothing. It runs git for a digest, with everything switched
 // off by which a repository could make git run something else, and writes nothing
-// into the repository: no index, no object, no configuration. It is no proof
+// into the repository: no index, no new object, no configuration. It is no proof
 // against the same user, who can edit these files; signatures are (see
 // Policy.Verify).
 package review
