@@ -216,15 +216,17 @@ func (j *job) env() []string {
 	if name := j.laneName(); name != "" {
 		env = append(env, envLane+"="+name)
 	}
-	if j.hold == nil {
-		return env
-	}
-	rec := j.hold.Record()
-	if rec.Attempt != "" {
-		env = append(env, envAttempt+"="+rec.Attempt)
-	}
-	if rec.Fence != 0 { // by which whatever the agent has an effect on knows a stale owner (P9)
-		env = append(env, envFence+"="+strconv.FormatUint(rec.Fence, 10))
+	if j.hold != nil && j.hold.Record().Attempt != "" {
+		env = append(env, envAttempt+"="+j.hold.Record().Attempt)
 	}
 	return env
+}
+
+// fenced is the fence by which the agent has its lane, by which whatever it has an
+// effect on knows a stale owner (P9). A direct run gets its own with the lane.
+func (j *job) fenced() []string {
+	if j.hold == nil || j.hold.Record().Fence == 0 {
+		return nil
+	}
+	return []string{envFence + "=" + strconv.FormatUint(j.hold.Record().Fence, 10)}
 }

@@ -596,4 +596,3 @@ func (j *job) reviewed() []string {
 	}
 	return j.settings.Review.Lanes
 }
-

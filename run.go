@@ -140,14 +140,14 @@ type job struct {
 	engine   string
 	settings *inForce
 
-	hold    *lane.Hold            // the lane, once it is ours; nil = none
-	given   *Lease                // the lease of an attempt that was admitted already; nil = to be asked for
-	payload []byte                // what the agent reads on stdin; nil = Options.Stdin
-	retryOf      string // the attempt that this one tries again
-	retryVerdict int    // the number of that one's verdict
+	hold         *lane.Hold // the lane, once it is ours; nil = none
+	given        *Lease     // the lease of an attempt that was admitted already; nil = to be asked for
+	payload      []byte     // what the agent reads on stdin; nil = Options.Stdin
+	retryOf      string     // the attempt that this one tries again
+	retryVerdict int        // the number of that one's verdict
 
-	queued  time.Time             // when an attempt was asked for; zero = when the run began
-	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
+	queued time.Time             // when an attempt was asked for; zero = when the run began
+	ending func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
 	giveUp   context.CancelCauseFunc // ends the run
 	laneWait time.Duration           // how long the lane took
@@ -178,7 +178,7 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	}
 	ctx, j.giveUp = context.WithCancelCause(ctx)
 	defer j.giveUp(nil)
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events()})
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events(), Env: j.fenced})
 	if errors.Is(context.Cause(ctx), errEndedOn) {
 		err = nil // its kind says why
 		out.Notes = append(out.Notes, errEndedOn.Error())
