@@ -186,7 +186,6 @@ func (h *Hold) Grant() (uint64, error) {
 	if err := h.SetOwner(rec); err != nil {
 		return 0, err
 	}
-	failpoint.Hit("lane.granted")
 	return rec.Fence, nil
 }
 
