@@ -36,7 +36,8 @@ const (
 // CodeInside is the reason code of what an agent may not decide (C15).
 const CodeInside = "inside_agent"
 
-// Decides refuses, from inside an agent, a verb that decides what starts (C15).
+// Decides refuses, from inside an agent, a verb that decides what starts, what is
+// good enough, or what goes out (C15).
 // It is final from where it was asked.
 type Decides struct {
 	Verb   string
