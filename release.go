@@ -50,7 +50,8 @@ func unreleasable(code, format string, args ...any) *ReviewRefused {
 // gets HANDSEL_LANE, HANDSEL_ATTEMPT and HANDSEL_FENCE. A mark is on the disk
 // before it starts, so that a crash is told as one.
 //
-// The outcome is never nil. The error is nil whenever the command ran;
+// ctx bounds what comes before the command, and o.Signals end the command. The
+// outcome is never nil. The error is nil whenever the command ran;
 // *ReviewRefused says why it was not started, *Decides that an agent asked.
 func (h *Home) Release(ctx context.Context, x string, argv []string, o ReleaseOptions) (*Outcome, error) {
 	out, err := h.release(ctx, x, argv, o)
@@ -119,7 +120,7 @@ func (r *releasing) rests() []string {
 // goes past.
 func (r *releasing) may(ctx context.Context, o ReleaseOptions) (despite []string, err error) {
 	objections, err := r.objections(ctx)
-	if err != nil {
+	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	for _, no := range objections {
@@ -131,6 +132,9 @@ func (r *releasing) may(ctx context.Context, o ReleaseOptions) (despite []string
 	// Whoever vouched for the verdict is asked again: a file can be written by
 	// anybody who has the account, a signature cannot.
 	_, err = r.home.signer(ctx, journal.Release, r.policy, r.past.Last(), o.Signals)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	return despite, err
 }
 
@@ -279,7 +283,7 @@ func (r *releasing) let(ctx context.Context, argv, despite []string, o ReleaseOp
 	if err != nil {
 		return nil, err
 	}
-	out, err := run.Agent(ctx, run.Spec{
+	out, err := run.Agent(context.WithoutCancel(ctx), run.Spec{
 		Argv: argv, Dir: o.Dir, Env: r.env(), Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
 		LeaveDaemons: true, Gate: true, Subreaper: o.Subreaper, Signals: o.Signals,
 	}, run.Deps{Recorder: mute{}})

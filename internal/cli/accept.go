@@ -102,16 +102,27 @@ func (a *app) judge(f *verdictFlags, verb string, args []string, check bool) err
 	if !f.json {
 		o.OnCheck = func(c handsel.Check) { a.say("%s", checkText(c)) }
 	}
-	ctx := context.Background()
+	ctx, caught := untilSignal()
+	err = a.decide(ctx, h, f, verb, args[0], check)
+	if sig := caught(); sig != 0 && err != nil {
+		a.say("%s", oneLine(err.Error()))
+		handsel.DieBy(sig)
+	}
+	return err
+}
+
+// decide does what was asked for.
+func (a *app) decide(ctx context.Context, h *handsel.Home, f *verdictFlags, verb, x string, check bool) error {
+	o := &f.opts
 	switch {
 	case check:
-		return a.runChecks(ctx, h, args[0], f)
+		return a.runChecks(ctx, h, x, f)
 	case f.statement:
 		verdict := handsel.ReviewAccepted
 		if verb == "reject" {
 			verdict = handsel.ReviewRejected
 		}
-		text, err := h.Statement(ctx, args[0], verdict, *o)
+		text, err := h.Statement(ctx, x, verdict, *o)
 		if err == nil {
 			_, err = io.WriteString(a.Out, text)
 		}
@@ -121,7 +132,7 @@ func (a *app) judge(f *verdictFlags, verb string, args []string, check bool) err
 	if verb == "reject" {
 		give = h.Reject
 	}
-	given, err := give(ctx, args[0], *o)
+	given, err := give(ctx, x, *o)
 	if err != nil {
 		return nameUsage(err)
 	}

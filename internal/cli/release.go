@@ -107,9 +107,14 @@ func (a *app) let(f *releaseFlags, x string, argv []string) (*handsel.Outcome, e
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handsel.RunSignals()...)
-	out, err := h.Release(context.Background(), x, argv, handsel.ReleaseOptions{
+	ctx, caught := untilSignal() // until the command runs, which is given them
+	out, err := h.Release(ctx, x, argv, handsel.ReleaseOptions{
 		Anyway: f.anyway, Dir: f.opts.Dir, Stdin: a.In, Stdout: a.Out, Stderr: a.Err, Subreaper: true, Signals: signals,
 	})
+	if sig := caught(); sig != 0 && errors.Is(err, context.Canceled) {
+		a.say("nothing was released: %s", oneLine(err.Error()))
+		handsel.DieBy(sig)
+	}
 	return out, nameUsage(err)
 }
 

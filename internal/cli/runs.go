@@ -132,7 +132,7 @@ func (a *app) listRuns(h *handsel.Home, f *runsFlags) error {
 	for i := range list.Runs {
 		r := &list.Runs[i]
 		rows = append(rows, []string{
-			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), ending(r)), 11), fit(r.Engine, 10), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
+			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), reviewWord(r), ending(r)), 11), fit(r.Engine, 10), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
 		})
 	}
 	if err := a.showRows([]string{"RUN", "VERB", "STATE", "END", "ENGINE", "COMMAND", "AGO", "RAN"}, rows); err != nil {
@@ -174,6 +174,18 @@ func ending(r *handsel.KnownRun) string {
 		return r.Reason.Code
 	}
 	return ""
+}
+
+// reviewWord is where a run stands in its review, which only one that succeeded
+// has.
+func reviewWord(r *handsel.KnownRun) string {
+	switch r.Review {
+	case handsel.ReviewNone:
+		return ""
+	case handsel.ReviewPending:
+		return "in review"
+	}
+	return r.Review
 }
 
 // failedBy is why an agent that exited failed, where its status alone does not
