@@ -52,7 +52,7 @@ func (e *TooMuch) Error() string {
 	return fmt.Sprintf("%s has more than %s: put it into a git repository, of which only what changed is read", strconv.QuoteToASCII(e.Dir), e.Why)
 }
 
-// Of what is in a directory now. In a git repository all of the repository is
+// DigestOf names what is in a directory now. In a git repository all of the repository is
 // meant, wherever in it the directory is; one that the repository ignores is
 // judged by itself.
 func DigestOf(ctx context.Context, dir string) (*Digest, error) {
@@ -98,8 +98,14 @@ func underGit(dir string) bool {
 // manifest is the digest of all that is below a directory, read without following
 // a link. What is neither file, directory nor link counts by its kind alone.
 func manifest(ctx context.Context, dir string, mostFiles int, mostBytes int64) (*Digest, error) {
-	m := &listing{ctx: ctx, root: dir, mostFiles: mostFiles, mostBytes: mostBytes}
-	if err := filepath.WalkDir(dir, m.visit); err != nil {
+	m := &listing{root: dir, mostFiles: mostFiles, mostBytes: mostBytes}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		return m.visit(path, entry)
+	})
+	if err != nil {
 		return nil, err
 	}
 	slices.Sort(m.lines) // whatever order the file system has
@@ -115,7 +121,6 @@ func value(sum []byte) string { return "sha256:" + hex.EncodeToString(sum) }
 
 // listing is a manifest in the making.
 type listing struct {
-	ctx       context.Context
 	root      string
 	mostFiles int
 	mostBytes int64
@@ -125,13 +130,7 @@ type listing struct {
 	bytes     int64
 }
 
-func (m *listing) visit(path string, entry fs.DirEntry, err error) error {
-	if err != nil {
-		return err
-	}
-	if err := m.ctx.Err(); err != nil {
-		return err
-	}
+func (m *listing) visit(path string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
 		return err
