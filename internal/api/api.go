@@ -177,6 +177,7 @@ type Done struct {
 	Lane     string         `json:"lane"`
 	Attempt  string         `json:"attempt"`
 	RetryOf  string         `json:"retry_of,omitempty"`
+	Verdict  int            `json:"retry_verdict,omitempty"` // of RetryOf, when it was tried again
 	State    string         `json:"state"`
 	Outcome  string         `json:"outcome,omitempty"`
 	ExitCode *int           `json:"exit_code,omitempty"`

@@ -480,6 +480,13 @@ verify = ["v", ""]
 	if !reflect.DeepEqual(s.Review, want) {
 		t.Errorf("%+v, want %+v", s.Review, want)
 	}
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := Set(path, "review.checks", `[["make", "test"]]`); err != nil {
+		t.Error(err)
+	}
+	if err := Set(path, "review.checks", "make test"); !errors.As(err, new(*Bad)) {
+		t.Errorf("a command that is no list: %v", err)
+	}
 	for _, bad := range []string{
 		`checks = ["make"]`, `checks = [[]]`, `checks = [["", "x"]]`, `checks = [["a\u0000"]]`, `checks = "make"`, `checks = [[1]]`,
 		`verify = [""]`, `verify = "v"`, `check_pools = []`, `check_pools = ["A"]`, `check_timeout = 0`, `require_checks = "no"`, `lane = ["x"]`,

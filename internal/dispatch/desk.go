@@ -413,7 +413,7 @@ func (d *Dispatcher) target(t api.Target) (*queue.Attempt, error) {
 func done(at *queue.Attempt, did, text string) api.Done {
 	a := shown(at)
 	return api.Done{
-		V: api.Version, Lane: at.Row.Lane, Attempt: at.Row.ID, RetryOf: at.Row.RetryOf, State: at.State, Outcome: at.Outcome,
+		V: api.Version, Lane: at.Row.Lane, Attempt: at.Row.ID, RetryOf: at.Row.RetryOf, Verdict: at.Row.RetryVerdict, State: at.State, Outcome: at.Outcome,
 		Did: did, Message: text, Priority: at.Row.Priority, Fence: at.Fence, Driver: a.Driver, Reason: at.Reason,
 	}
 }
@@ -488,6 +488,7 @@ func (d *Dispatcher) postRetry(w http.ResponseWriter, r *http.Request) {
 	}
 	out := done(at, "retried", "")
 	out.RetryOf, out.Attempt, out.State, out.Outcome, out.Reason = at.Row.ID, next.ID, attempt.Queued, "", nil
+	out.Verdict = next.RetryVerdict
 	api.Answer(w, out)
 }
 
