@@ -181,8 +181,11 @@ func (f *fakeDispatcher) stream(ctx context.Context, w http.ResponseWriter, r *h
 	}
 }
 
-// limit bounds a wait that must end by an event; the looks that would end it
-// otherwise come later.
+// byEvent is the limit of a wait that must end by an event. It does not ask for
+// speed: a look that would end it as well comes after lookEvery, 15 s.
+const byEvent = 14 * time.Second
+
+// limit bounds a wait.
 func limit(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), d)
@@ -206,7 +209,7 @@ func TestWaitTakesTheDispatchersEvents(t *testing.T) {
 	h := open(t, nil)
 	f := newFake(t, h)
 	a, b := f.add("a"), f.add("b")
-	told, over := wait(limit(t, 10*time.Second), t, h, handsel.WaitOptions{}, "a", "lane:b", "run:"+a)
+	told, over := wait(limit(t, byEvent), t, h, handsel.WaitOptions{}, "a", "lane:b", "run:"+a)
 	f.end(a, record.Exited, 0)
 	if got := <-told; got != "a exited" {
 		t.Fatalf("told %q", got)
@@ -228,7 +231,7 @@ func TestWaitAnyReturnsAtTheFirstEnd(t *testing.T) {
 	f := newFake(t, h)
 	f.add("a")
 	b := f.add("b")
-	told, over := wait(limit(t, 10*time.Second), t, h, handsel.WaitOptions{Any: true}, "a", "b")
+	told, over := wait(limit(t, byEvent), t, h, handsel.WaitOptions{Any: true}, "a", "b")
 	f.end(b, record.Exited, 3)
 	must(t, <-over)
 	if got := <-told; got != "b exited" || len(told) != 0 {
@@ -264,7 +267,7 @@ func TestWaitOutlivesTheDispatcher(t *testing.T) {
 	var mu sync.Mutex
 	var notes []string
 	noted := make(chan struct{}, 16)
-	told, over := wait(limit(t, 30*time.Second), t, h, handsel.WaitOptions{Note: func(text string) {
+	told, over := wait(limit(t, time.Minute), t, h, handsel.WaitOptions{Note: func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
 		notes = append(notes, text)
@@ -297,7 +300,7 @@ func TestWaitWithoutADispatcherReadsRecords(t *testing.T) {
 	w, err := record.Create(f.at, &record.Run{ID: a, Verb: "run", State: record.Ended, Outcome: record.Exited, ExitCode: &code, Lane: "a", Fence: 1, Confinement: "none"})
 	must(t, err)
 	must(t, w.Close())
-	told, over := wait(limit(t, 10*time.Second), t, h, handsel.WaitOptions{}, a)
+	told, over := wait(limit(t, time.Minute), t, h, handsel.WaitOptions{}, a)
 	must(t, <-over)
 	if got := <-told; got != "a exited" {
 		t.Errorf("told %q", got)

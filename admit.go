@@ -86,11 +86,15 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	if err := a.begin(); err != nil {
 		return nil, err
 	}
-	return lease.Acquire(ctx, h.places(first.Settings), lease.Want{
+	l, err := lease.Acquire(ctx, h.places(first.Settings), lease.Want{
 		Pools: a.pools, Check: a.check, Changed: a.changed,
 		Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
 		Wait: s.Wait, Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, ID: s.Tie, OnWait: s.OnWait,
 	})
+	if err == nil {
+		a.admitted()
+	}
+	return l, err
 }
 
 // check puts the start into canonical form and refuses what has no meaning: a
@@ -134,6 +138,7 @@ type asker struct {
 	fresh    bool // settings were read for the admission that comes next
 	marks    []config.Mark
 	noted    map[string]bool
+	through  lease.Answer // by which pressure let the start through; zero: it had no need to
 }
 
 // begin makes what a capped admission needs, and checks it.

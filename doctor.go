@@ -35,6 +35,7 @@ func (h *Home) world() doctor.World {
 	return doctor.World{
 		Home: h.dir, Getenv: h.getenv, Settings: s, Problems: problems, Leases: at.Leases, Waiting: at.Waiting,
 		Now: machine.Now(), Lost: h.lost, Strays: h.strays, Dispatching: h.dispatcherAnswers,
+		Pressure: func() []Finding { return h.measured(s) },
 	}
 }
 

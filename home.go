@@ -15,6 +15,7 @@ import (
 type Home struct {
 	dir    home.Dir
 	getenv func(string) string
+	told   told
 }
 
 // Open finds the home of this process: $HANDSEL_HOME, else the usual place
@@ -44,7 +45,7 @@ func (h *Home) configEnv() config.Env {
 // inForce is the configuration as a start finds it.
 type inForce struct {
 	*config.Settings
-	counted bool // a cap is set here, or slots are there: something is, or was, counted (S4)
+	counted bool // a cap is set here, pressure must know what runs, or slots are there: something is, or was, counted (S4)
 }
 
 // settings reads the configuration for a start: the first mistake is an error.
@@ -54,7 +55,7 @@ func (h *Home) settings() (*inForce, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inForce{s, s.AnyCap() || s.LeasesDir == "" && env.LeasesExist}, nil
+	return &inForce{s, s.AnyCap() || countedForPressure(s.Pressure) || s.LeasesDir == "" && env.LeasesExist}, nil
 }
 
 // places are the directories of admission under the settings s.

@@ -375,6 +375,7 @@ func (y *inquiry) run1(ctx context.Context, a attempt.After) (KnownRun, bool) {
 
 // slots asks the pools: which are full, and who is in them.
 func (y *inquiry) slots(pools []string, r *attempt.Row) {
+	y.pressed()
 	full := false
 	for _, name := range pools {
 		p, ok := y.snap.Pools[name]
@@ -506,7 +507,9 @@ func (y *inquiry) said(r *QueueRow) {
 	if !r.Reason.Retryable {
 		p.Answer = AnswerDeny
 	}
-	y.out.Permissions = slices.DeleteFunc(y.out.Permissions, func(have Permission) bool { return have.Class == p.Class && have.Answer == AnswerGo })
+	y.out.Permissions = slices.DeleteFunc(y.out.Permissions, func(have Permission) bool {
+		return have.Class == p.Class && have.Answer == AnswerGo && !ofPressure(have.Code)
+	})
 	y.ask(p)
 }
 

@@ -58,10 +58,7 @@ func TestAgentsSecretsAreNowhere(t *testing.T) {
 	}
 	_ = os.Chmod(gate, 0o666)
 	c := p.asked("cat >"+seen+"\nread go <"+gate+"\necho $ANTHROPIC_API_KEY\ncat "+seen+"\necho\nprintf '%s\\n' '"+results["answer"]+"'\n", "--profile", "reviewer")
-	eventually(t, "it has its prompt", func() bool { text, _ := os.ReadFile(seen); return len(text) > 0 })
-	if text, _ := os.ReadFile(seen); string(text) != secrets[0] {
-		t.Errorf("its prompt is %q", text)
-	}
+	until(t, "it has its prompt", func() string { text, _ := os.ReadFile(seen); return string(text) }, secrets[0])
 	for _, secret := range secrets {
 		if shown := processes(func(pid int) bool {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -100,13 +97,13 @@ func TestLimitsAreShownAndNamed(t *testing.T) {
 	for _, tt := range []struct {
 		name, flag, shown, limits, code, kind string
 	}{
-		{"total", "--timeout=3", "3s in all", `{"timeout_s":3}`, "limit_total", ""},
-		{"idle", "--idle=3", "idle 3s", `{"idle_s":3}`, "limit_idle", "stalled"},
+		{"total", "--timeout=15", "15s in all", `{"timeout_s":15}`, "limit_total", ""},
+		{"idle", "--idle=15", "idle 15s", `{"idle_s":15}`, "limit_idle", "stalled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p := plays(t).with("HANDSEL_MAX_AGENTS=1")
-			c := p.asked("cat >/dev/null\nsetsid sleep 60 &\nsleep 60\n", tt.flag)
+			c := p.asked("cat >/dev/null\nsetsid sleep 600 &\nsleep 600\n", tt.flag)
 			var s struct {
 				Agents []struct{ Limits json.RawMessage }
 			}

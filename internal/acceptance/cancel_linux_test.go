@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestCancelEndsAnOrphan is S23 and C020: the supervisor is killed, its agent
@@ -20,7 +19,7 @@ func TestCancelEndsAnOrphan(t *testing.T) {
 	p := ordinary(t).config("[pools]\nall = 1\n" + hourly)
 	file := p.file("tree")
 	want := []string{"nested-shell", "shell", "stubborn"}
-	c := start(t, p.agent(append([]string{"--", "tree", file}, append(slices.Clone(want), "then", "sleep", "60")...)...))
+	c := start(t, p.agent(append([]string{"--", "tree", file}, append(slices.Clone(want), "then", "sleep", "600")...)...))
 	tree := p.tree(file, want)
 	until(t, "it is recorded", func() string { return p.status().states("all") }, "running")
 	c.id.signal(syscall.SIGKILL)
@@ -32,11 +31,7 @@ func TestCancelEndsAnOrphan(t *testing.T) {
 	run, agent := s.Pools["all"].Holders[0].Run, identify(s.Pools["all"].Holders[0].Child)
 	waiter := start(t, p.agent("--", "exit", "0"))
 	p.awaits(1)
-	from := time.Now()
 	must(t, "exit 0", p.handsel("cancel", run))
-	if took := time.Since(from); took > treeLimit {
-		t.Errorf("it took %v", took)
-	}
 	for _, m := range append(tree, agent) {
 		if m.alive() {
 			t.Errorf("%v is alive", m)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,12 +114,13 @@ func TestWaitsThatParse(t *testing.T) {
 			from := time.Now()
 			end, _, errs := ends(t, p.with("HANDSEL_ADMIT_WAIT="+tt.text).agent("--", "touch", p.file("started")))
 			took := time.Since(from)
-			if end != "exit 75" || took < tt.took || took > tt.took+4*time.Second {
+			if end != "exit 75" || took < tt.took {
 				t.Errorf("%s after %v", end, took)
 			}
 			last := errs[strings.LastIndex(strings.TrimSuffix(errs, "\n"), "\n")+1:]
 			oneLine(t, last, "refused: heavy agent", `pool "all" is at its cap of 1 (HANDSEL_MAX_AGENTS)`, fmt.Sprint("held by pid ", holder.id.pid))
-			if tt.took > 0 && !strings.Contains(last, "waited 2s") {
+			waited := regexp.MustCompile(` waited (\d+)s`).FindStringSubmatch(last) // longer where the machine is busy
+			if tt.took > 0 && (waited == nil || waited[1] < "2" && len(waited[1]) == 1) {
 				t.Errorf("it said %q", last)
 			}
 		})
@@ -265,14 +267,10 @@ func TestKilledHoldersDelayNobody(t *testing.T) {
 		holders[i].id.signal(syscall.SIGKILL)
 		agents[i].signal(syscall.SIGKILL)
 	}
-	from := time.Now()
-	for _, w := range waiters {
+	for _, w := range waiters { // by the poll it would be an hour
 		if end := w.wait(); end != "exit 0" {
 			t.Errorf("%s, %q", end, w.said())
 		}
-	}
-	if took := time.Since(from); took > 5*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	p.settled()
 }
@@ -282,10 +280,9 @@ func TestTimeoutCoversTheWait(t *testing.T) {
 	t.Parallel()
 	p := ordinary(t).with("HANDSEL_MAX_AGENTS=1")
 	holder, _ := p.holding("holder")
-	from := time.Now()
-	_, errs := must(t, "exit 124", p.agent("--timeout", "1", "--", "touch", p.file("started")))
-	if took := time.Since(from); took > 4*time.Second || exists(p.file("started")) {
-		t.Errorf("after %v: %q", took, errs)
+	_, errs := must(t, "exit 124", p.agent("--timeout", "1", "--", "touch", p.file("started"))) // without it, it waits for ten minutes
+	if exists(p.file("started")) {
+		t.Errorf("it started: %q", errs)
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		w := start(t, p.agent("--", "touch", p.file("started")))
@@ -304,13 +301,13 @@ func TestTimeoutCoversTheWait(t *testing.T) {
 func TestLimitsEndEveryShape(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "dash"} {
-		for _, body := range []string{"sleep 20", "sleep 20; true", "sleep 20 & wait", "(sleep 20)", "sleep 20 | cat"} {
+		for _, body := range []string{"sleep 600", "sleep 600; true", "sleep 600 & wait", "(sleep 600)", "sleep 600 | cat"} {
 			t.Run(shell+" "+body, func(t *testing.T) {
 				t.Parallel()
 				p := ordinary(t)
 				from := time.Now()
 				must(t, "exit 124", p.handsel("run", "--timeout", "2", "--", shell, "-c", body))
-				if took := time.Since(from); took < 2*time.Second || took > 7*time.Second {
+				if took := time.Since(from); took < 2*time.Second {
 					t.Errorf("it took %v", took)
 				}
 				p.settled()
@@ -332,7 +329,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	shown := map[string]int{}
 	for i := range rounds {
 		note := p.file(fmt.Sprint("note", i))
-		c := start(t, p.agent("--wait", "0", "--", "pid", note, "then", "sleep", "60"))
+		c := start(t, p.agent("--wait", "0", "--", "pid", note, "then", "sleep", "600"))
 		timer := time.NewTimer(time.Duration(i%20) * time.Millisecond)
 		<-timer.C
 		c.id.signal(syscall.SIGKILL)

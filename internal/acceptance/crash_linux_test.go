@@ -64,7 +64,7 @@ type scenario struct {
 	name string
 	all  int    // cap of the pool all
 	hook string // sh, run by every driver before it is one
-	own  spot   // where it kills or stops a driver by itself
+	own  spot   // where it kills or stops a driver, or kills a dispatcher, by itself
 	arm  string // failpoints of every driver besides those of the case
 	play func(c *crash)
 }
@@ -79,6 +79,8 @@ var scenarios = []scenario{
 	{name: "untold", all: 2, own: spot{"drive.outcome", driver}, arm: "drive.outcome=once:kill", play: func(c *crash) { c.open(); c.enqueue("a"); c.enqueue("b") }},
 	// The first driver dies before its agent is there, and what is lost is tried again.
 	{name: "lost", all: 2, own: spot{"drive.spawn", driver}, arm: "drive.spawn=once:kill", play: func(c *crash) { c.open(); c.enqueue("a", "--retry-lost", "1"); c.enqueue("b", "--retry-lost", "1") }},
+	// The first dispatcher dies with the answer in its hands.
+	{name: "unanswered", all: 2, own: spot{"accept.entered", dispatcher}, play: func(c *crash) { c.open(); c.enqueue("a"); c.enqueue("b") }},
 	{name: "cancel", all: 1, play: playCancel},
 	{name: "recover", all: 4, own: spot{"claim.recorded", driver}, play: playRecover},
 	{name: "takeover", all: 2, play: playTakeover},
@@ -92,7 +94,7 @@ func playBase(c *crash) {
 	c.enqueue("b")
 	c.enqueue("ghost", "--after", "lane:nowhere")
 	c.enqueue("c")
-	c.enqueue("a", "--wait", "20s")
+	c.enqueue("a", "--wait", "50s")
 }
 
 // playCancel cancels a lane that waits for another.
@@ -125,8 +127,8 @@ func playDirect(c *crash) {
 	c.open()
 	first := start(c.t, c.command(runner, c.direct("--lane", "x")...))
 	first.closeIn()
-	c.run(runner, c.direct("--lane", "x", "--wait", "20s")...)
-	c.enqueue("x", "--wait", "20s")
+	c.run(runner, c.direct("--lane", "x", "--wait", "50s")...)
+	c.enqueue("x", "--wait", "50s")
 	first.wait()
 }
 
@@ -268,11 +270,14 @@ func (c *crash) fired(s spot) bool { return exists(c.marker(s)) }
 
 // armed are the failpoints for a process of role that starts now.
 func (c *crash) armed(role string) string {
-	before, after := c.rules(role)
+	rules, after := c.rules(role)
 	if len(c.arms) > 0 && c.fired(c.arms[0]) {
-		return after
+		rules = after
 	}
-	return before
+	if own := c.sc.own; own.role == role && role == dispatcher {
+		rules = own.point + "=once:kill," + rules
+	}
+	return rules
 }
 
 // driver is the command of a driver that keeps its token for later, does what
@@ -468,7 +473,7 @@ func (c *crash) relieve() {
 
 // ask calls the dispatcher, if one answers.
 func (c *crash) ask(call func(context.Context, *api.Client) error) bool {
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), patience/3)
 	defer stop()
 	client, err := api.Dial(c.d)
 	if err != nil {
@@ -501,24 +506,39 @@ func (c *crash) stateOf(id string) (state string) {
 	return state
 }
 
-// idle tells whether nothing waits, runs or is under way. That everything has
-// ended and nothing is owed stays so; that the dispatcher has let go of it is
-// asked afterwards.
-func (c *crash) idle() bool {
-	idle := false
+// left counts what waits, runs or is under way; unknown when nobody says. That
+// everything has ended and nothing is owed stays so; that the dispatcher has let
+// go of it is asked afterwards.
+func (c *crash) left() int {
+	left := unknown
 	c.ask(func(ctx context.Context, client *api.Client) error {
+		n := 0
 		for _, s := range c.sent {
 			all, err := client.Attempts(ctx, api.Filter{Lane: s.lane})
-			if err != nil || slices.ContainsFunc(all.Attempts, unfinished) {
+			if err != nil {
 				return err
+			}
+			for _, at := range all.Attempts {
+				if unfinished(at) {
+					n++
+				}
 			}
 		}
 		s, err := client.Status(ctx)
-		idle = err == nil && s.Offers+s.Attempts+s.Rows[attempt.Queued]+s.Rows[attempt.Starting] == 0
+		if err == nil {
+			left = n + s.Offers + s.Attempts + s.Rows[attempt.Queued] + s.Rows[attempt.Starting]
+		}
 		return err
 	})
-	return idle && len(c.p.left()) == 1
+	if left == unknown {
+		return left
+	}
+	processes := len(c.p.left()) // the dispatcher stays
+	return left + max(processes-1, 1-processes)
 }
+
+// idle tells whether nothing is left.
+func (c *crash) idle() bool { return c.left() == 0 }
 
 // unfinished tells of the last attempt of a lane that there is more to come.
 func unfinished(at api.Attempt) bool {
@@ -534,8 +554,7 @@ func (c *crash) ran(what string) {
 }
 
 func (c *crash) notes() string {
-	text, _ := os.ReadFile(c.p.file("ran"))
-	return string(text)
+	return lines(c.p.file("ran"))
 }
 
 // stoppedAt waits until a driver has stopped at a point.
@@ -555,8 +574,7 @@ func (c *crash) stoppedAt(point string) (id identity) {
 }
 
 func (c *crash) readLog(role string) string {
-	text, _ := os.ReadFile(c.log(role))
-	return string(text)
+	return lines(c.log(role))
 }
 
 // passed are the points at which each role was.
@@ -574,8 +592,9 @@ func (c *crash) passed() map[spot]bool {
 
 // play runs the case to its end and checks what must hold after it.
 func (c *crash) play() {
+	defer c.close() // or it would start a dispatcher for each that a cleanup kills
 	c.sc.play(c)
-	eventually(c.t, "all comes to rest", c.idle)
+	dwindles(c.t, "all comes to rest", c.left, c.p.says)
 	c.oldTokens()
 	c.run(sweeper, "gc", "--yes")
 	must(c.t, "exit 0", c.command("", "gc", "--yes"))
@@ -594,8 +613,7 @@ func (c *crash) play() {
 
 // oldTokens presents every token there ever was: none is good any more (L14).
 func (c *crash) oldTokens() {
-	text, _ := os.ReadFile(c.p.file("tokens"))
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(lines(c.p.file("tokens"))) {
 		id, token, _ := strings.Cut(strings.TrimSpace(line), " ")
 		var answer handoff.Answer
 		eventually(c.t, "a claim is answered", func() bool { // it may be the one that a dispatcher dies over

@@ -78,7 +78,7 @@ func (h *hub) rest() []identity {
 
 // end ends them all.
 func (h *hub) end() {
-	for range 200 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		all := h.rest()
 		if len(all) == 0 {
 			return
@@ -127,14 +127,19 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// asks calls the dispatcher, within patience.
+// asks calls the dispatcher, within patience. A call gives up much earlier (S28),
+// which a busy machine explains as well.
 func asks[T any](h *hub, f func(ctx context.Context, c *api.Client) (T, error)) T {
 	h.t.Helper()
-	out, err := tries(h, f)
-	if err != nil {
-		h.t.Fatal(err)
+	for end := time.Now().Add(patience); ; {
+		out, err := tries(h, f)
+		if err == nil {
+			return out
+		}
+		if !errors.As(err, new(*api.NotAnswering)) || time.Now().After(end) {
+			h.t.Fatal(err)
+		}
 	}
-	return out
 }
 
 func tries[T any](h *hub, f func(ctx context.Context, c *api.Client) (T, error)) (out T, err error) {
@@ -225,12 +230,12 @@ func (h *hub) gives(name string, o handsel.EnqueueOptions, steps ...string) (str
 // dispatchers, and that they hold no lane, no slot and no descriptor too many.
 func (h *hub) idle() {
 	h.t.Helper()
-	eventually(h.t, "nothing waits and nothing runs", func() bool {
+	dwindles(h.t, "nothing waits and nothing runs", func() int {
 		s := h.state()
-		return s.Rows["queued"]+s.Rows["starting"]+s.Attempts+s.Offers == 0
-	})
-	until(h.t, "no driver is left", func() int { return len(h.drivers()) }, 0)
-	until(h.t, "no descriptor is left", func() int { return h.state().Descriptors.Used }, 0)
+		return s.Rows["queued"] + s.Rows["starting"] + s.Attempts + s.Offers
+	}, h.says)
+	dwindles(h.t, "no driver is left", func() int { return len(h.drivers()) }, h.says)
+	dwindles(h.t, "no descriptor is left", func() int { return h.state().Descriptors.Used }, h.says)
 	until(h.t, "nobody has a lane", func() string { return fmt.Sprint(h.seats()) }, "[]")
 	until(h.t, "no entry is left", func() (left string) {
 		all, _ := filepath.Glob(filepath.Join(h.home, "queue", "*.json"))
@@ -288,7 +293,7 @@ func TestKilledDriversLaneIsOrphanedUntilCancelled(t *testing.T) {
 			h := newHub(t, "")
 			d := h.dispatcher()
 			log, note := h.file("log"), h.file("note")
-			id := h.enqueued("l", "--", "pid", note, "then", "log", log, "id", "first", "hold", "60s")
+			id := h.enqueued("l", "--", "pid", note, "then", "log", log, "id", "first", "hold", "600s")
 			agent := h.noted(note)
 			drv := h.driver(id)
 			eventually(t, "the lane knows its agent", func() bool {
@@ -500,7 +505,8 @@ func TestUncappedRowsRunUnderTheNumberOfProcessors(t *testing.T) {
 	}
 	must(t, "exit 0", h.handsel("resume"))
 	looks := 0
-	for end := time.Now().Add(patience + time.Duration(n)*time.Second/2); ; looks++ {
+	dwindles(t, "all have run", func() int {
+		looks++
 		s := h.state()
 		if s.Rows["starting"] > 4 || s.Offers > 4 {
 			t.Errorf("%+v: more than 4 offers are open", s)
@@ -508,14 +514,8 @@ func TestUncappedRowsRunUnderTheNumberOfProcessors(t *testing.T) {
 		if s.Attempts > runtime.NumCPU()+4 {
 			t.Errorf("%+v: %d attempts at once", s, s.Attempts)
 		}
-		if s.Rows["queued"]+s.Rows["starting"]+s.Attempts == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it does not end: %+v", s)
-		}
-		time.Sleep(3 * time.Millisecond)
-	}
+		return s.Rows["queued"] + s.Rows["starting"] + s.Attempts
+	}, h.says)
 	events, err := fakeagent.ReadLog(log)
 	if err != nil {
 		t.Fatal(err)
@@ -524,7 +524,7 @@ func TestUncappedRowsRunUnderTheNumberOfProcessors(t *testing.T) {
 	if most > runtime.NumCPU() || lives != n {
 		t.Errorf("%d lives, %d at once at %d, on %d processors", lives, most, at, runtime.NumCPU())
 	}
-	if looks == 0 { // how many there were is the machine's business
+	if looks < 2 { // how many there were is the machine's business
 		t.Error("it was over before anybody looked")
 	}
 	h.idle()
@@ -568,7 +568,7 @@ func TestResumeStartsNoMoreThanTheCap(t *testing.T) {
 		t.Error("something was started while it was drained")
 	}
 	must(t, "exit 0", h.handsel("resume"))
-	eventually(t, "all have run", func() bool { return len(starts(t, log)) == 37 })
+	dwindles(t, "all have run", func() int { return 37 - len(starts(t, log)) }, h.says)
 	h.idle()
 	events, _ := fakeagent.ReadLog(log)
 	if most, at, lives := peak(events); most > 4 || lives != 37 {
@@ -634,7 +634,7 @@ func TestStoppingLeavesWhatRuns(t *testing.T) {
 			if tt.lives {
 				h.write("go", "go\n")
 				want = "exited"
-				until(t, "the drivers end by themselves", func() int { return len(h.drivers()) }, 0)
+				dwindles(t, "the drivers end by themselves", func() int { return len(h.drivers()) }, h.says)
 			}
 			for _, id := range ids {
 				if r := h.recordFor(id); r.State != "ended" || r.Outcome != want {
@@ -720,6 +720,7 @@ func TestTwentyStartOneDispatcher(t *testing.T) {
 				list[round%len(list)].signal(syscall.SIGKILL)
 			}
 		}
+		allEnd(t, "every enqueue ends", all)
 		want := map[string]bool{}
 		for i, c := range all {
 			end := c.wait()
@@ -914,7 +915,7 @@ func TestCancelWorksInEveryState(t *testing.T) {
 	outcomes := map[string]int{}
 	for i := range part(24, 1000) {
 		name := fmt.Sprint("l", i)
-		id, err := h.gives(name, handsel.EnqueueOptions{}, "log", log, "id", name, "hold", "60s")
+		id, err := h.gives(name, handsel.EnqueueOptions{}, "log", log, "id", name, "hold", "600s")
 		if err != nil {
 			t.Fatal(err)
 		}

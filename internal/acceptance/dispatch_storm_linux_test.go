@@ -43,24 +43,14 @@ func (l *life) seq(what string) int64 {
 // lives asks for every attempt of ids, which maps lanes to attempts.
 func (h *hub) lives(ids map[string]string) map[string]*life {
 	h.t.Helper()
-	c, err := api.Dial(h.dir)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer c.Close()
 	all := map[string]*life{}
 	for _, id := range ids {
-		a, err := c.Attempts(context.Background(), api.Filter{Attempt: id})
-		if err != nil || len(a.Attempts) != 1 {
-			h.t.Fatalf("attempt %s: %v, %+v", id, err, a)
-		}
-		all[id] = &life{Attempt: a.Attempts[0]}
+		all[id] = &life{Attempt: h.attempt(id)}
 	}
 	for after := int64(0); ; {
-		e, err := c.Events(context.Background(), api.Filter{After: after, Limit: 1000})
-		if err != nil {
-			h.t.Fatal(err)
-		}
+		e := asks(h, func(ctx context.Context, c *api.Client) (*api.Events, error) {
+			return c.Events(ctx, api.Filter{After: after, Limit: 1000})
+		})
 		if len(e.Events) == 0 {
 			return all
 		}
@@ -144,6 +134,10 @@ type riot struct {
 	struck   map[string]bool // attempts whose driver we killed
 	last     atomic.Pointer[process]
 	unsure   atomic.Int64
+
+	over   chan struct{} // no more work is to be had
+	clerks sync.WaitGroup
+	off    func()
 }
 
 // outage is when no dispatcher was there.
@@ -163,13 +157,41 @@ func (r *riot) late(l *life) bool {
 func newRiot(t *testing.T, settings string) *riot {
 	h := newHub(t, settings)
 	n := seed(t)
-	return &riot{hub: h, t: t, log: h.file("log"), dice: rand.New(rand.NewPCG(n, 1)), accepted: map[string]string{}, answered: map[string]time.Time{}, struck: map[string]bool{}}
+	r := &riot{
+		hub: h, t: t, log: h.file("log"), dice: rand.New(rand.NewPCG(n, 1)), accepted: map[string]string{}, answered: map[string]time.Time{}, struck: map[string]bool{},
+		over: make(chan struct{}),
+	}
+	r.off = sync.OnceFunc(func() { close(r.over) })
+	return r
 }
+
+// callOff ends whoever enqueues. A test defers it, since no cleanup may take the
+// dispatcher from them.
+func (r *riot) callOff() {
+	r.off()
+	r.clerks.Wait()
+}
+
+// calledOff tells whether it is over.
+func (r *riot) calledOff() bool {
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// unstarted counts the lanes whose agents have not said yet that they began.
+func (r *riot) unstarted(lanes int) int { return lanes - len(starts(r.t, r.log)) }
+
+// lacking counts the lanes that are not accepted yet.
+func (r *riot) lacking(lanes int) int { return max(lanes-len(r.known()), 0) }
 
 // client enqueues lanes until every one is accepted, whoever is killed meanwhile.
 func (r *riot) client(names []string) {
 	for _, name := range names {
-		for end := time.Now().Add(4 * patience); ; {
+		for end := time.Now().Add(4 * patience); !r.calledOff(); {
 			id, err := r.gives(name, handsel.EnqueueOptions{}, "log", r.log, "id", name, "hold", "5ms")
 			var unknown *handsel.Unknown
 			if errors.As(err, &unknown) { // L9: ask, and only then try again
@@ -183,6 +205,9 @@ func (r *riot) client(names []string) {
 				r.accepted[name], r.answered[name] = id, time.Now()
 				r.mu.Unlock()
 				break
+			}
+			if r.calledOff() {
+				return
 			}
 			if time.Now().After(end) {
 				r.t.Errorf("lane %s is never accepted: %v", name, err)
@@ -205,7 +230,7 @@ func passing(err error) bool {
 
 // became asks until a dispatcher answers whether it knows an attempt.
 func (r *riot) became(id string) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end) && !r.calledOff(); time.Sleep(10 * time.Millisecond) {
 		a, err := tries(r.hub, func(ctx context.Context, c *api.Client) (*api.Attempts, error) {
 			return c.Attempts(ctx, api.Filter{Attempt: id})
 		})
@@ -213,7 +238,9 @@ func (r *riot) became(id string) bool {
 			return len(a.Attempts) == 1
 		}
 	}
-	r.t.Errorf("nobody says what became of %s", id)
+	if !r.calledOff() {
+		r.t.Errorf("nobody says what became of %s", id)
+	}
 	return false
 }
 
@@ -259,14 +286,14 @@ func TestDispatcherStormLosesNothing(t *testing.T) {
 	t.Parallel()
 	lanes, clients, kills := part(160, 10_000), part(8, 64), part(10, 200)
 	r := newRiot(t, "[pools]\nall = 4\n")
+	defer r.callOff()
 	r.last.Store(r.dispatcher())
-	var crew sync.WaitGroup
 	for i := range clients {
 		var names []string
 		for n := i; n < lanes; n += clients {
 			names = append(names, fmt.Sprintf("l%05d", n))
 		}
-		crew.Go(func() { r.client(names) })
+		r.clerks.Go(func() { r.client(names) })
 	}
 	line := int64(60) // bytes of a start and half of its end, roughly
 	for i := range kills {
@@ -276,24 +303,22 @@ func TestDispatcherStormLosesNothing(t *testing.T) {
 		}
 		r.strike()
 	}
-	crew.Wait()
-	r.over(lanes)
+	r.brought(lanes)
+	r.ends(lanes)
 }
 
-// over waits for the end of everything and judges it.
-func (r *riot) over(lanes int) {
+// brought waits until the clients have brought all there is.
+func (r *riot) brought(lanes int) {
+	r.t.Helper()
+	dwindles(r.t, "all are accepted", func() int { return r.lacking(lanes) }, r.says)
+	r.clerks.Wait()
+}
+
+// ends waits for the end of everything and judges it.
+func (r *riot) ends(lanes int) {
 	r.t.Helper()
 	if len(r.accepted) != lanes {
 		r.t.Fatalf("%d lanes of %d were accepted", len(r.accepted), lanes)
-	}
-	for end := time.Now().Add(time.Duration(lanes/4)*time.Second + patience); ; time.Sleep(20 * time.Millisecond) {
-		s := r.state()
-		if s.Rows["queued"]+s.Rows["starting"]+s.Attempts == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("it does not end: %+v, %+v", s, r.queue())
-		}
 	}
 	r.idle()
 	all := r.lives(r.accepted)
@@ -367,14 +392,9 @@ func (r *riot) known() (names []string) {
 	return names
 }
 
-// load enqueues without an end, and without a refusal, until over is closed.
-func (r *riot) load(worker int, over <-chan struct{}) {
-	for n := 0; ; n++ {
-		select {
-		case <-over:
-			return
-		default:
-		}
+// load enqueues without an end, and without a refusal, until that is called off.
+func (r *riot) load(worker int) {
+	for n := 0; !r.calledOff(); n++ {
 		name := fmt.Sprintf("w%d-%d", worker, n)
 		id, err := r.gives(name, handsel.EnqueueOptions{}, "touch", r.file("began-"+name), "then", "log", r.log, "id", name)
 		if err != nil {
@@ -386,7 +406,7 @@ func (r *riot) load(worker int, over <-chan struct{}) {
 		r.mu.Unlock()
 		for len(r.known())-len(starts(r.t, r.log)) > 60 { // it is the takeover that is tested
 			select {
-			case <-over:
+			case <-r.over:
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -394,19 +414,22 @@ func (r *riot) load(worker int, over <-chan struct{}) {
 	}
 }
 
-// probes tries every lane that was accepted, over and over.
-func (r *riot) probes(over <-chan struct{}, steady []string, pause time.Duration, looks *atomic.Int64) {
+// probes tries every lane that was accepted, over and over, until quiet is
+// closed. It tells once of each that it was free.
+func (r *riot) probes(quiet <-chan struct{}, steady []string, pause time.Duration, looks *atomic.Int64) {
+	told := map[string]bool{}
 	for {
 		names := slices.DeleteFunc(r.known(), func(name string) bool { return exists(r.file("began-" + name)) })
 		names = append(names, steady...)
 		for _, name := range names {
 			select {
-			case <-over:
+			case <-quiet:
 				return
 			default:
 			}
 			looks.Add(1)
-			if r.probe(name) {
+			if !told[name] && r.probe(name) {
+				told[name] = true
 				r.t.Errorf("lane %s was free while its work waited", name)
 			}
 			time.Sleep(pause)
@@ -419,9 +442,12 @@ func (r *riot) probes(over <-chan struct{}, steady []string, pause time.Duration
 func TestTakeoverLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	r := newRiot(t, "[pools]\nall = 2\n")
+	defer r.callOff()
 	r.last.Store(r.dispatcher())
-	over, quiet := make(chan struct{}), make(chan struct{})
-	var crew, watch sync.WaitGroup
+	quiet := make(chan struct{})
+	var watch sync.WaitGroup
+	hush := sync.OnceFunc(func() { close(quiet); watch.Wait() })
+	defer hush() // whatever happens, before a cleanup kills the dispatcher
 	var looks atomic.Int64
 	var steady []string // they wait all the time
 	for i := range 20 {
@@ -433,28 +459,26 @@ func TestTakeoverLeavesNoGap(t *testing.T) {
 	}
 	watch.Go(func() { r.probes(quiet, steady, 50*time.Microsecond, &looks) })
 	for i := range 3 {
-		crew.Go(func() { r.load(i, over) })
+		r.clerks.Go(func() { r.load(i) })
 	}
 	times := part(5, 100)
 	for i := range times {
-		until(t, "there is work", func() bool { return len(r.known()) > 10*i }, true)
+		dwindles(t, "there is work", func() int { return r.lacking(10*i + 1) }, r.says)
 		old := r.last.Load()
 		r.last.Store(r.dispatcher("takeover"))
 		if end := old.wait(); end != "exit 0" {
 			t.Fatalf("relieved, a dispatcher ended with %s: %q", end, old.said())
 		}
 	}
-	close(over)
-	crew.Wait()
+	r.callOff()
 	lanes := len(r.known())
-	eventually(t, "all have run", func() bool { return len(starts(t, r.log)) == lanes })
-	close(quiet)
-	watch.Wait()
+	dwindles(t, "all have run", func() int { return r.unstarted(lanes) }, r.says)
+	hush()
 	must(t, "exit 0", r.handsel(append([]string{"cancel"}, steady...)...))
 	if looks.Load() == 0 { // how many there were is the machine's business
 		t.Error("it was over before anybody looked")
 	}
-	r.over(lanes)
+	r.ends(lanes)
 }
 
 // outsider is the variable that makes this test binary the process of
@@ -520,6 +544,7 @@ func TestOutsiderProcess(t *testing.T) {
 func TestProbesDisplaceNobody(t *testing.T) {
 	t.Parallel()
 	r := newRiot(t, "[pools]\nall = 2\n")
+	defer r.callOff()
 	r.last.Store(r.dispatcher())
 	self, err := os.Executable()
 	if err != nil {
@@ -528,23 +553,22 @@ func TestProbesDisplaceNobody(t *testing.T) {
 	c := r.with("FAKEAGENT=", outsider+"="+r.dir.Lanes()).command(self, "-test.run=^TestOutsiderProcess$")
 	out := start(t, c)
 	lanes, clients := part(60, 2000), 4
-	var crew sync.WaitGroup
 	for i := range clients {
 		var names []string
 		for n := i; n < lanes; n += clients {
 			names = append(names, fmt.Sprintf("l%05d", n))
 		}
-		crew.Go(func() { r.client(names) })
+		r.clerks.Go(func() { r.client(names) })
 	}
 	for i := range part(3, 50) {
-		until(t, "there is work", func() bool { return len(r.known()) >= min(lanes, 15*(i+1)) }, true)
+		dwindles(t, "there is work", func() int { return r.lacking(min(lanes, 15*(i+1))) }, r.says)
 		r.restart()
 	}
-	crew.Wait()
-	eventually(t, "all have run", func() bool { return len(starts(t, r.log)) == lanes })
+	r.brought(lanes)
+	dwindles(t, "all have run", func() int { return r.unstarted(lanes) }, r.says)
 	out.closeIn()
 	if end := out.wait(); end != "exit 0" {
 		t.Errorf("the outsider: %s, %q", end, out.said())
 	}
-	r.over(lanes)
+	r.ends(lanes)
 }

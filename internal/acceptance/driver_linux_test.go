@@ -491,7 +491,7 @@ func TestKilledDriverLeavesTheLaneToItsAgent(t *testing.T) {
 	t.Parallel()
 	p := here(t).capped()
 	note := p.file("note")
-	c := hire(t, p, "", "pid", note, "then", "sleep", "60")
+	c := hire(t, p, "", "pid", note, "then", "sleep", "600")
 	d := c.driver("drive")
 	c.settlesFirst()
 	agent := p.noted(note)
@@ -682,7 +682,7 @@ func TestToldDriverEndsItsAgent(t *testing.T) {
 	for _, by := range []string{"signal", "cancel"} {
 		p := here(t).capped()
 		file := p.file("tree")
-		c := hire(t, p, "", "tree", file, "daemon", "shell", "then", "sleep", "60")
+		c := hire(t, p, "", "tree", file, "daemon", "shell", "then", "sleep", "600")
 		d := c.driver("drive")
 		c.settlesFirst()
 		tree := p.tree(file, []string{"daemon", "shell"})
@@ -725,7 +725,7 @@ func TestLimitsOfAnAttempt(t *testing.T) {
 		"idle":  func(p *attempt.Placement) { p.IdleS = 0.3 },
 	} {
 		p := here(t).capped()
-		c := hire(t, p, "", "sleep", "60")
+		c := hire(t, p, "", "sleep", "600")
 		set(&c.row.Placement)
 		d := c.driver("claim")
 		c.settlesFirst()
@@ -849,7 +849,7 @@ func TestDetachedRunIsCancelledWhileItWaits(t *testing.T) {
 	t.Parallel()
 	p := ordinary(t).with("HANDSEL_MAX_AGENTS=1")
 	note := p.file("note")
-	first := p.detached("--", "pid", note, "then", "sleep", "60")
+	first := p.detached("--", "pid", note, "then", "sleep", "600")
 	agent := p.noted(note)
 	second := p.detached("--", "touch", p.file("started"))
 	p.awaits(1)

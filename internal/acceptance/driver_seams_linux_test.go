@@ -5,7 +5,6 @@ package acceptance
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 	"testing"
 
@@ -47,13 +46,11 @@ func armed(t *testing.T, step, act string) *clerk {
 }
 
 func (c *clerk) fired(step string) bool {
-	text, _ := os.ReadFile(c.p.file("fired"))
-	return strings.Contains(string(text), step)
+	return strings.Contains(lines(c.p.file("fired")), step+"\n")
 }
 
 func (c *clerk) starts() int {
-	text, _ := os.ReadFile(c.p.file("ran"))
-	return strings.Count(string(text), "S ")
+	return strings.Count(lines(c.p.file("ran")), "S ")
 }
 
 // TestSeamDriverStoppedAtEachStep: at no step of the handover can a third party
@@ -161,7 +158,7 @@ func TestSeamDriverKilledBetweenSpawnAndRecord(t *testing.T) {
 			t.Parallel()
 			p := here(t).capped()
 			note := p.file("note")
-			c := hire(t, p, "", "pid", note, "then", "sleep", "60")
+			c := hire(t, p, "", "pid", note, "then", "sleep", "600")
 			c.p = p.with("HANDSEL_FAILPOINT=" + step + "=kill")
 			d := c.driver("drive")
 			c.settlesFirst()
@@ -192,7 +189,7 @@ func TestSeamToldDriverOnItsWay(t *testing.T) {
 		t.Run(tt.step, func(t *testing.T) {
 			t.Parallel()
 			p := here(t).capped()
-			c := hire(t, p, "", "sleep", "60")
+			c := hire(t, p, "", "sleep", "600")
 			c.p = p.with("HANDSEL_FAILPOINT="+tt.step+"=stop,"+tt.step+"=sleep:50ms", "HANDSEL_FAILPOINT_LOG="+p.file("fired"))
 			d := c.driver("drive")
 			conn := c.accepts()

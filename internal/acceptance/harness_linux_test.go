@@ -3,10 +3,12 @@ package acceptance
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +27,7 @@ import (
 
 // patience bounds every wait for something that must happen. It is long
 // because the machine may be busy; nothing here is measured by it.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // nobody is the ordinary user that root plays.
 const nobody = 65534
@@ -33,7 +35,7 @@ const nobody = 65534
 var isRoot = os.Geteuid() == 0
 
 func TestMain(m *testing.M) {
-	if asHandsel() || withoutForks() {
+	if asHandsel() || withoutForks() || eatsMemory() {
 		return
 	}
 	flag.Parse()
@@ -135,7 +137,7 @@ func placeOf(t testing.TB, uid int) *place {
 	}
 	p.env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm", "LANG=C.UTF-8",
-		"HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), "FAKEAGENT_LIFE=90s", "HANDSEL_HOME=" + p.home, p.mark,
+		"HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp"), "FAKEAGENT_LIFE=10m", "HANDSEL_HOME=" + p.home, p.mark,
 	}
 	t.Cleanup(p.killAll)
 	return p
@@ -325,7 +327,7 @@ func (p *place) left() []identity {
 }
 
 func (p *place) killAll() {
-	for range 100 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		all := p.left()
 		if len(all) == 0 {
 			return
@@ -384,6 +386,72 @@ func until[T comparable](t testing.TB, what string, ask func() T, want T) {
 func eventually(t testing.TB, what string, claim func() bool) {
 	t.Helper()
 	until(t, what, claim, true)
+}
+
+// dwindles waits until nothing is left to come, however long that takes: it gives
+// up only when there has not been less for as long as patience lasts. What else
+// whoever has to find out should know is asked of tell then.
+func dwindles(t testing.TB, what string, left func() int, tell ...func() string) {
+	t.Helper()
+	most, least, since := math.MinInt, math.MaxInt, time.Now()
+	for ; ; time.Sleep(3 * time.Millisecond) {
+		n := left()
+		if n == 0 {
+			return
+		}
+		if n != unknown {
+			most = max(most, n)
+		}
+		if 0 <= n && n < least {
+			least, since = n, time.Now()
+		}
+		if still := time.Since(since); still > patience {
+			var said strings.Builder
+			for _, f := range tell {
+				said.WriteString("\n" + f())
+			}
+			t.Fatalf("never: %s (%d left of at most %d, at least %d, and no less for %v)%s", what, n, most, least, still.Round(time.Second), &said)
+		}
+	}
+}
+
+// unknown is what is left when nobody says.
+const unknown = math.MaxInt
+
+// allEnd waits until every process has ended.
+func allEnd(t testing.TB, what string, all []*process) {
+	t.Helper()
+	dwindles(t, what, func() (left int) {
+		for _, p := range all {
+			if !p.ended() {
+				left++
+			}
+		}
+		return left
+	})
+}
+
+// says is what handsel itself says of this place, for whoever has to find out
+// why something does not go on.
+func (p *place) says() string {
+	var all strings.Builder
+	for _, words := range [][]string{{"dispatch", "status"}, {"queue"}, {"status"}} {
+		ctx, stop := context.WithTimeout(context.Background(), patience)
+		as := p.handsel(words...)
+		c := exec.CommandContext(ctx, as.Path, words...)
+		c.Env, c.Dir, c.SysProcAttr, c.WaitDelay = as.Env, as.Dir, as.SysProcAttr, time.Second
+		out, err := c.CombinedOutput()
+		stop()
+		fmt.Fprintf(&all, "handsel %s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+	return all.String()
+}
+
+// lines reads the lines of a file to which others append: the last one is not
+// there before its newline, since a look may meet a write that is on its way.
+func lines(path string) string {
+	text, _ := os.ReadFile(path)
+	return string(text[:bytes.LastIndexByte(text, '\n')+1])
 }
 
 // process is a command that was started.

@@ -50,6 +50,8 @@ func TestNeverTwoAgentsInOneLane(t *testing.T) {
 	}
 	var cleaners sync.WaitGroup
 	stop := make(chan struct{})
+	over := sync.OnceFunc(func() { close(stop); cleaners.Wait() })
+	defer over()
 	cleaners.Go(func() {
 		for {
 			select {
@@ -66,13 +68,13 @@ func TestNeverTwoAgentsInOneLane(t *testing.T) {
 		eventually(t, "a supervisor holds or waits for the lane", func() bool { return exists(p.laneFile("l")) || c.ended() })
 		c.id.signal(syscall.SIGKILL)
 	}
+	allEnd(t, "every run ends", all)
 	for i, c := range all {
 		if end := c.wait(); end != "exit 0" && i >= killed {
 			t.Errorf("run %d: %s, %q", i, end, c.said())
 		}
 	}
-	close(stop)
-	cleaners.Wait()
+	over()
 	events, err := fakeagent.ReadLog(log)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func TestKilledSupervisorsLaneIsOrphaned(t *testing.T) {
 			t.Parallel()
 			p := ordinary(t)
 			note := p.file("note")
-			c := start(t, p.agent("--lane", "l", "--", "pid", note, "then", "sleep", "60"))
+			c := start(t, p.agent("--lane", "l", "--", "pid", note, "then", "sleep", "600"))
 			agent := p.noted(note)
 			eventually(t, "the lane knows its agent", func() bool {
 				all := p.seats()
@@ -160,7 +162,7 @@ func TestInnerOwnerOutlivesTheOuterRun(t *testing.T) {
 	t.Parallel()
 	p := ordinary(t).with("HANDSEL_SEAT_PROFILES=boss")
 	note := p.file("note")
-	script := fmt.Sprintf(`setsid %s run --lane inner -- %s pid %s then sleep 60 >%s 2>&1 </dev/null & exec %s until %s 1`,
+	script := fmt.Sprintf(`setsid %s run --lane inner -- %s pid %s then sleep 600 >%s 2>&1 </dev/null & exec %s until %s 1`,
 		p.bin, fakeagent.Build(t), note, p.file("inner.log"), fakeagent.Build(t), note)
 	must(t, "exit 0", p.handsel("run", "--profile", "boss", "--lane", "outer", "--", "sh", "-c", script))
 	agent := p.noted(note)

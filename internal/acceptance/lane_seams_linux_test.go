@@ -38,7 +38,7 @@ func TestSeamLaneAtEachStep(t *testing.T) {
 			note, fired := p.file("note"), p.file("fired")
 			steps := []string{"pid", note}
 			if tt.lives {
-				steps = append(steps, "then", "sleep", "60")
+				steps = append(steps, "then", "sleep", "600")
 			}
 			q := p.with("HANDSEL_FAILPOINT="+tt.step+"=kill", "HANDSEL_FAILPOINT_LOG="+fired)
 			c := start(t, q.agent(append([]string{"--lane", "l", "--"}, steps...)...))

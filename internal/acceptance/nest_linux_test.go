@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -81,13 +80,9 @@ for i in 1 2; do
   %[2]s gate build -- claude; echo $?
 done
 `, log, p.bin, link, replica, p.dir))
-		from := time.Now()
-		out, _ := must(t, "exit 0", p.handsel("run", "--", "sh", script))
+		out, _ := must(t, "exit 0", p.handsel("run", "--", "sh", script)) // who waited would do so for ten minutes
 		if want := strings.Repeat("1\n", 18); out != want {
 			t.Errorf("%s: the inner ones ended with %q", limit, out)
-		}
-		if took := time.Since(from); took > 18*time.Second {
-			t.Errorf("%s: 18 refusals took %v", limit, took)
 		}
 		if text, _ := os.ReadFile(log); string(text) != "alive\n" {
 			t.Errorf("%s: agents alive: %q", limit, text)
@@ -168,10 +163,9 @@ func TestForkThatFailsIsOneLine(t *testing.T) {
 	if err := errors.Join(err, exec.Command("cp", self, forkless).Run(), os.Chmod(forkless, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	from := time.Now()
 	end, _, errs := ends(t, p.command(forkless, p.bin, "run", "--", fakeagent.Build(t), "touch", p.file("started")))
-	if end != "exit 125" && end != "exit 75" || time.Since(from) > 5*time.Second {
-		t.Errorf("%s after %v, want exit 125 or 75", end, time.Since(from))
+	if end != "exit 125" && end != "exit 75" {
+		t.Errorf("%s, want exit 125 or 75", end)
 	}
 	oneLine(t, errs, "resource temporarily unavailable")
 	if exists(p.file("started")) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -301,13 +300,9 @@ func TestReaderThatLeavesEndsTheRun(t *testing.T) {
 		{"to a full disk, recorded", `"$1" run --record -- yes >/dev/full; echo $?`, "125"},
 		{"to a full disk, handed over", `"$1" run -- yes >/dev/full; echo $?`, "1"},
 	} {
-		from := time.Now()
 		out, errs := must(t, "exit 0", p.command("bash", "-c", tt.script, "bash", p.bin))
 		if got := strings.TrimSpace(out); got != tt.want {
 			t.Errorf("%s: status %s, want %s; %q", tt.name, got, tt.want, errs)
-		}
-		if took := time.Since(from); took > treeLimit {
-			t.Errorf("%s took %v", tt.name, took)
 		}
 		must(t, "exit 0", p.agent("--wait", "0", "--", "exit", "0"))
 	}

@@ -74,7 +74,7 @@ func TestSeamKilledAtEachStep(t *testing.T) {
 			t.Parallel()
 			p := ordinary(t).with("HANDSEL_MAX_AGENTS=1")
 			note, fired := p.file("note"), p.file("fired")
-			steps := []string{"pid", note, "then", "sleep", "60"}
+			steps := []string{"pid", note, "then", "sleep", "600"}
 			if tt.shown == "nothing" {
 				steps = []string{"pid", note}
 			}
@@ -139,7 +139,7 @@ func TestSeamClockThatJumps(t *testing.T) {
 			waiter := start(t, p.agent("--wait", "3", "--", "touch", p.file("started")))
 			waiter.says("waiting")
 			p.world(map[string]string{"wall_offset": offset})
-			if end, took := waiter.wait(), time.Since(from); end != "exit 75" || took < 3*time.Second || took > 7*time.Second {
+			if end, took := waiter.wait(), time.Since(from); end != "exit 75" || took < 3*time.Second { // an hour longer, it would not end here
 				t.Errorf("%s after %v", end, took)
 			}
 			if state := p.status().states("all"); state != "running" {

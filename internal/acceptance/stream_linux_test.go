@@ -51,6 +51,16 @@ func TestStoppedReaderLosesNothing(t *testing.T) {
 		t.Errorf("%d bytes came while it was stopped, %v", after.Size()-before.Size(), err)
 	}
 	run.id.signal(syscall.SIGCONT)
+	dwindles(t, "all is said", func() int {
+		info, err := out.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.ended() {
+			return 0
+		}
+		return unknown - 1 - int(info.Size()) // how much there will be is not known
+	})
 	if end := run.wait(); end != "exit 0" {
 		t.Fatalf("%s: %s", end, run.said())
 	}

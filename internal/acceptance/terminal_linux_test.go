@@ -72,7 +72,7 @@ func TestBackgroundJobComesBack(t *testing.T) {
 	sideBySide(t, func(t *testing.T, p *place, under string) {
 		s := p.shell()
 		note := p.file("note")
-		s.key(fmt.Sprintf("%s%s pid %s then sleep 60\r", under, fakeagent.Build(t), note))
+		s.key(fmt.Sprintf("%s%s pid %s then sleep 600\r", under, fakeagent.Build(t), note))
 		agent := p.noted(note)
 		s.key("\x1a")
 		s.sees(`Stopped`)
@@ -184,8 +184,7 @@ func TestResizeReachesTheAgent(t *testing.T) {
 	note := p.file("signals")
 	s := sit(t, p.agent("--", "signals", note, "1"))
 	eventually(t, "the agent listens", func() bool {
-		text, _ := os.ReadFile(note)
-		return strings.HasPrefix(string(text), "ready")
+		return strings.HasPrefix(lines(note), "ready")
 	})
 	s.resize(50, 132)
 	if end := s.wait(); end != "exit 0" {
@@ -202,7 +201,7 @@ func TestCtrlCEndsALoop(t *testing.T) {
 	t.Parallel()
 	p := ordinary(t).with("HANDSEL_MAX_AGENTS=1")
 	s := p.shell()
-	s.key(fmt.Sprintf("for i in 1 2 3; do $HANDSEL run -- %s touch %s.$i then sleep 60; done\r", fakeagent.Build(t), p.file("started")))
+	s.key(fmt.Sprintf("for i in 1 2 3; do $HANDSEL run -- %s touch %s.$i then sleep 600; done\r", fakeagent.Build(t), p.file("started")))
 	eventually(t, "the first runs", func() bool { return exists(p.file("started.1")) })
 	eventually(t, "the agent has the terminal", func() bool {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.foreground()))

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,7 +146,9 @@ func TestWhatStandsInAnEntrysPlaceIsReplacedOrRefused(t *testing.T) {
 	d := newHome(t)
 	must(t, WriteEntry(d, entryOf(t, "x")))
 	path, target := pathOf(d, "a"), filepath.Join(t.TempDir(), "target")
-	must(t, os.WriteFile(target, []byte("precious"), 0o600))
+	precious, err := os.ReadFile(pathOf(d, "x")) // an entry, which would be overwritten in place
+	must(t, err)
+	must(t, os.WriteFile(target, precious, 0o600))
 	for name, plant := range map[string]func() error{
 		"a symbolic link": func() error { return os.Symlink(target, path) },
 		"a hard link":     func() error { return os.Link(target, path) },
@@ -164,7 +167,7 @@ func TestWhatStandsInAnEntrysPlaceIsReplacedOrRefused(t *testing.T) {
 		}
 		must(t, os.Remove(path))
 	}
-	if text, err := os.ReadFile(target); err != nil || string(text) != "precious" {
+	if text, err := os.ReadFile(target); err != nil || !bytes.Equal(text, precious) {
 		t.Errorf("what a link meant is %q, %v", text, err)
 	}
 	must(t, os.Mkdir(path, 0o700))

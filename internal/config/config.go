@@ -144,6 +144,8 @@ type Settings struct {
 	EngineOf map[string]EngineConf
 	Review   ReviewConf
 
+	Pressure PressureConf
+
 	// Later holds the tables that other parts of the program read, as decoded.
 	Later map[string]any
 
@@ -214,7 +216,7 @@ func defaults() *Settings {
 	return &Settings{
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
-		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Later: map[string]any{},
+		Shim: map[string]string{}, Interactive: "heavy", Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin}, EngineOf: map[string]EngineConf{}, Later: map[string]any{},
 		Review: ReviewConf{Pools: []string{"review"}, Timeout: DefaultCheckTimeout},
 		from:   map[string]string{}, varCaps: map[string][]Cap{},
 	}

@@ -444,8 +444,6 @@ env_file = "/x"
 env = { CLAUDE_CONFIG_DIR = "/y" }
 [quota.claude]
 command = ["q"]
-[pressure]
-memory = 5
 [dispatch]
 driver = ["d"]
 starting = 4
@@ -456,10 +454,10 @@ on = ["lost"]
 command = ["n"]
 [[notify]]
 on = ["limit"]
-`).extra("[quota.codex]\ncommand = [\"r\"]\n[pressure]\ncpu = 1\n")
+`).extra("[quota.codex]\ncommand = [\"r\"]\n")
 	s := w.load()
 	quota := s.Later["quota"].(map[string]any)
-	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later["pressure"].(map[string]any)) != 2 || len(s.Later) != 7 {
+	if len(quota) != 2 || len(s.Later["notify"].([]any)) != 2 || len(s.Later) != 6 {
 		t.Errorf("%+v", s.Later)
 	}
 }

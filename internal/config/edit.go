@@ -200,6 +200,10 @@ func literalOf(kind kind, value string) string {
 		if digits(trimmed) && (trimmed == "0" || trimmed[0] != '0') {
 			return trimmed
 		}
+	case decimal:
+		if _, why := decimalValue(trimmed); why == "" && (len(trimmed) == 1 || trimmed[0] != '0' || trimmed[1] == '.') {
+			return trimmed // TOML has no leading zeros
+		}
 	case ports:
 		if strings.HasPrefix(trimmed, "[") && !strings.ContainsAny(trimmed, "\n#") {
 			return trimmed

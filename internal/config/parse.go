@@ -191,7 +191,7 @@ func (w *walker) table(path []string, at span, array bool) {
 
 func isLater(top string) bool { return strings.Contains(laterTables, " "+top+" ") }
 
-const laterTables = " credentials accounts quota pressure dispatch gate notify "
+const laterTables = " credentials accounts quota dispatch gate notify "
 
 func (w *walker) keyValue(node *unstable.Node, table []string) {
 	path, at := keyOf(node, table)

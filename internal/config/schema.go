@@ -20,6 +20,7 @@ const (
 	yes
 	duration // a text such as "90s", or a number of seconds
 	size     // a number of bytes, or a text such as "64MiB"
+	decimal  // a plain number, with a fraction or without
 	words    // a list of texts
 	ports    // a list of TCP ports
 	commands // a list of commands, each a list of texts
@@ -69,6 +70,16 @@ var schema = []*key{
 	k("engine.*.stream", text, oneOf("claude", "codex", "gemini", "pi", "none"), engine(func(e *EngineConf, v any) { e.Stream = v.(string) })),
 	k("engine.*.confines", text, oneLine, engine(func(e *EngineConf, v any) { e.Confines = v.(string) })),
 	k("engine.*.light_args", words, plainWords, engine(func(e *EngineConf, v any) { e.LightArgs = v.([]string) })),
+	k("pressure.min_free_memory", size, nil, func(s *Settings, _ []string, v any) { s.Pressure.MinFreeMemory = v.(int64) }),
+	k("pressure.max_memory_pressure", decimal, percent, func(s *Settings, _ []string, v any) { s.Pressure.MaxMemoryPressure = v.(float64) }),
+	k("pressure.max_cpu_pressure", decimal, percent, func(s *Settings, _ []string, v any) { s.Pressure.MaxCPUPressure = v.(float64) }),
+	k("pressure.max_io_pressure", decimal, percent, func(s *Settings, _ []string, v any) { s.Pressure.MaxIOPressure = v.(float64) }),
+	k("pressure.min_free_disk", size, nil, func(s *Settings, _ []string, v any) { s.Pressure.MinFreeDisk = v.(int64) }),
+	k("pressure.disk_paths", words, absolutes, func(s *Settings, _ []string, v any) { s.Pressure.DiskPaths = expandAll(v.([]string)) }),
+	k("pressure.max_load_per_core", decimal, nil, func(s *Settings, _ []string, v any) { s.Pressure.MaxLoadPerCore = v.(float64) }),
+	k("pressure.max_hold", duration, nil, func(s *Settings, _ []string, v any) { s.Pressure.MaxHold = v.(time.Duration) }),
+	k("pressure.fail", text, oneOf("open", "closed"), func(s *Settings, _ []string, v any) { s.Pressure.Fail = v.(string) }),
+	k("pressure.margin", decimal, upTo(50), func(s *Settings, _ []string, v any) { s.Pressure.Margin = v.(float64) }),
 	k("review.lanes", words, nil, func(s *Settings, _ []string, v any) { s.Review.Lanes = v.([]string) }),
 	k("review.checks", commands, nil, func(s *Settings, _ []string, v any) { s.Review.Checks = v.([][]string) }),
 	k("review.require_checks", yes, nil, func(s *Settings, _ []string, v any) { s.Review.Lenient = !v.(bool) }),
@@ -80,7 +91,6 @@ var schema = []*key{
 	k("credentials.*.**", open, nil, nil),
 	k("accounts.*.*.**", open, nil, nil),
 	k("quota.*.**", open, nil, nil),
-	k("pressure.**", open, nil, nil),
 	k("dispatch.**", open, nil, nil),
 	k("gate.rules.**", open, nil, nil),
 	k("notify.**", open, nil, nil),

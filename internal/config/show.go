@@ -54,6 +54,7 @@ func (s *Settings) Show() []Shown {
 	for _, name := range slices.Sorted(maps.Keys(s.EngineOf)) {
 		s.showEngine(name, add)
 	}
+	s.showPressure(add)
 	add("review.lanes", s.Review.Lanes)
 	add("review.checks", s.Review.Checks)
 	add("review.require_checks", !s.Review.Lenient)

@@ -138,6 +138,8 @@ func (k kind) value(v any, raw string) (out any, why string) {
 		return spanValue(v)
 	case size:
 		return sizeValue(v, raw)
+	case decimal:
+		return decimalValue(raw)
 	case words:
 		return wordsValue(v)
 	case ports:
@@ -173,6 +175,22 @@ func sizeValue(v any, raw string) (any, string) {
 		}
 	}
 	return nil, notSize
+}
+
+const notDecimal = `it must be a plain number such as 1.5 or 20, not negative`
+
+// decimalValue judges a number as it is written: TOML has also inf, nan, signs,
+// exponents, underscores and hexadecimal.
+func decimalValue(raw string) (any, string) {
+	whole, fraction, dotted := strings.Cut(raw, ".")
+	if !digits(whole) || dotted && !digits(fraction) {
+		return nil, notDecimal
+	}
+	n, err := strconv.ParseFloat(raw, 64)
+	if err != nil {
+		return nil, "it is too large a number"
+	}
+	return n, ""
 }
 
 func wordsValue(v any) (any, string) {

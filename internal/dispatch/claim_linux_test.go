@@ -42,7 +42,7 @@ func begun() attempt.Begun {
 // Only the token of the offer that stands is good, and a wrong one changes
 // nothing: row, offer and descriptor stay (L14).
 func TestOnlyTheOfferedTokenClaims(t *testing.T) {
-	w := newWorld(t, true, nil)
+	w := newWorld(t, true, func(c *Config) { c.AckWindow = 500 * time.Millisecond }) // nothing is acknowledged
 	l := w.enqueue("x")
 	token := w.token(l.row.ID)
 	w.until(l.row.ID, attempt.Starting)
@@ -94,6 +94,17 @@ func TestQueuedRowIsNotClaimed(t *testing.T) {
 // drive claims an attempt as a driver does, up to its acknowledgement.
 func (w *world) drive(l *launcher) *lane.Hold {
 	w.Helper()
+	conn, h, g := w.claims(l)
+	w.begins(l, g)
+	if err := conn.Send(w.Context(), handoff.Ack{Attempt: l.row.ID, Start: g.Start, Begun: true}); err != nil {
+		w.Fatal(err)
+	}
+	return h
+}
+
+// claims is a driver's way up to its beginning.
+func (w *world) claims(l *launcher) (*handoff.Conn, *lane.Hold, handoff.Granted) {
+	w.Helper()
 	token := w.token(l.row.ID)
 	conn, g, fds := w.granted(l.row.ID, token)
 	if !g.OK || len(fds) != 1 {
@@ -106,19 +117,57 @@ func (w *world) drive(l *launcher) *lane.Hold {
 	if err != nil {
 		w.Fatal(err)
 	}
+	w.Cleanup(h.Keep)
 	rec := lane.Mine(lane.RoleDriver)
 	rec.Attempt, rec.Fence = l.row.ID, g.Fence
 	if err := h.SetOwner(rec); err != nil {
 		w.Fatal(err)
 	}
+	return conn, h, g
+}
+
+func (w *world) begins(l *launcher, g handoff.Granted) {
+	w.Helper()
 	if err := attempt.Begin(w.home, l.row.ID, g.Start, begun()); err != nil {
 		w.Fatal(err)
 	}
-	if err := conn.Send(w.Context(), handoff.Ack{Attempt: l.row.ID, Start: g.Start, Begun: true}); err != nil {
-		w.Fatal(err)
+}
+
+// A driver that has begun and could not say so goes on, whether it began before
+// the dispatcher noticed that nothing comes or after: whoever created begun.N
+// decided (L15).
+func TestDriverThatBeganAndCouldNotSaySoGoesOn(t *testing.T) {
+	for name, part := range map[string]func(conn *handoff.Conn, begins func()){
+		"before": func(conn *handoff.Conn, begins func()) { begins(); conn.Close() },
+		"after":  func(conn *handoff.Conn, begins func()) { conn.Close(); begins() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true, nil)
+			l := w.enqueue("x")
+			conn, h, g := w.claims(l)
+			part(conn, func() { w.begins(l, g) })
+			for {
+				at, err := w.d.db.Find(l.row.ID)
+				if err != nil || at == nil || at.Row.Starts != 1 {
+					t.Fatalf("the attempt is %+v, %v; want its first start to stand", at, err)
+				}
+				if at.State == "running" {
+					break
+				}
+				if at.State == attempt.Queued {
+					t.Fatal("a driver that has begun was withdrawn")
+				}
+				w.breathe()
+			}
+			if w.free("x") {
+				t.Error("the lane is free while its driver has it")
+			}
+			h.Keep()
+			if !w.freed("x") {
+				t.Error("the dispatcher kept a copy of the lane")
+			}
+		})
 	}
-	w.Cleanup(h.Keep)
-	return h
 }
 
 // After the acknowledgement the dispatcher has no copy of the lane left: it is

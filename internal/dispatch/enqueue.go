@@ -70,6 +70,7 @@ func (d *Dispatcher) enqueue(conn *handoff.Conn, r *attempt.Row, f *handoff.Fram
 	}
 	if known != nil { // asked again: what became of it (L9)
 		d.regainFrom(r.ID, f)
+		f.CloseFds()
 		d.answer(conn, *known)
 		return nil
 	}
@@ -296,13 +297,16 @@ func (d *Dispatcher) serveAsk(conn *handoff.Conn, f *handoff.Frame) {
 		return
 	}
 	known, err := d.whatBecame(ask.Attempt)
+	if known != nil {
+		d.regainFrom(ask.Attempt, f)
+	}
+	f.CloseFds() // first: whoever is told may have the lane at once
 	switch {
 	case err != nil:
 		d.refuse(conn, "failed", "resource", err.Error(), true)
 	case known == nil:
 		d.refuse(conn, "unknown_attempt", "ownership", "no attempt "+ask.Attempt+" was ever accepted", false)
 	default:
-		d.regainFrom(ask.Attempt, f)
 		d.answer(conn, *known)
 	}
 }

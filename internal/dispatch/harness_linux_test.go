@@ -116,7 +116,7 @@ func newWorld(t *testing.T, admits bool, change func(*Config)) *world {
 	w := &world{T: t, home: at, born: time.Now()}
 	w.cfg = Config{
 		Home: at, Version: "test", Driver: []string{exe}, Env: []string{"HANDSEL_TEST_DRIVER=stays", "HANDSEL_HOME=" + at.Path},
-		Admit: newRoom(admits).admit(at), Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), AckWindow: 500 * time.Millisecond,
+		Admit: newRoom(admits).admit(at), Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), AckWindow: patience / 3,
 	}
 	w.cfg.Mode = func() error {
 		if w.waiter.Load() {
@@ -297,7 +297,7 @@ func (w *world) token(id string) string {
 }
 
 // patience bounds how long a test waits for what should come at once.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // breathe gives others the processor between two looks.
 func (w *world) breathe() {
@@ -339,11 +339,11 @@ func (w *world) until(id, state string) api.Waiting {
 	}
 }
 
-// freed waits two seconds for a lane to be free: on a busy machine a driver that
+// freed waits for a lane to be free: on a busy machine a driver that
 // was just forked may have a copy of a lock for longer than one look allows.
 func (w *world) freed(name string) bool {
 	w.Helper()
-	for range 20 {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if w.free(name) {
 			return true
 		}
@@ -386,11 +386,10 @@ func openFDs(t *testing.T) int {
 // settledFDs waits until no more descriptors are open than before.
 func (w *world) settledFDs(before int) {
 	w.Helper()
-	for range 500 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if openFDs(w.T) <= before {
 			return
 		}
-		w.breathe()
 	}
 	names, _ := filepath.Glob("/proc/self/fd/*")
 	var all []string

@@ -36,6 +36,9 @@ type World struct {
 	// Dispatching tells whether a dispatcher answers: it then has the lane of every
 	// row it keeps. It may be nil.
 	Dispatching func() bool
+
+	// Pressure finds what of the machine is measured before a start. It may be nil.
+	Pressure func() []Finding
 }
 
 // Left is something that another room found left.
@@ -84,7 +87,7 @@ func (f Finding) help(format string, args ...any) Finding {
 func (w World) Examine() []Finding {
 	var all []Finding
 	for _, look := range []func(World) []Finding{
-		World.platform, World.home, World.otherHome, World.configuration, World.caps,
+		World.platform, World.home, World.otherHome, World.configuration, World.caps, World.pressure,
 		limits, kernel, World.slots, World.strays, World.leftovers,
 	} {
 		all = append(all, look(w)...)
@@ -106,6 +109,13 @@ func Repair(all []Finding) {
 		}
 		f.Fixed = true
 	}
+}
+
+func (w World) pressure() []Finding {
+	if w.Pressure == nil {
+		return nil
+	}
+	return w.Pressure()
 }
 
 // platform says what this system cannot do.

@@ -73,7 +73,7 @@ func kernel(World) []Finding {
 	add(can.Subreaper, "subreaper", "subreaper: what leaves an agent's group and session is found",
 		"no subreaper: what leaves an agent's group and session is found by HANDSEL_RUN only")
 	add(inotifyWorks(), "inotify", "inotify: waiters are woken by events", "no inotify: waiters look every few seconds")
-	_, psi := machine.Source("psi", "/proc/pressure/memory")
+	_, psi := machine.Source("psi_memory", "/proc/pressure/memory")
 	add(psi == nil, "psi", "pressure stall information (PSI)", "no pressure stall information (PSI): admission cannot see memory pressure")
 	abi, err := confine.Supported()
 	f := finding(OK, "landlock", "Landlock, version %d: --confine os", abi)

@@ -184,7 +184,7 @@ func terminated(t *testing.T, e engine) string {
 		t.Errorf("ended with status %d (signal %d), want by SIGTERM%s", end.code, end.signal, c.describe(end))
 	}
 	c.expectTold("cancelled", -1)
-	if took > 11*time.Second { // 5 s for TERM, 5 s for KILL (S21)
+	if took > patience { // 5 s for TERM, 5 s for KILL (S21), and a busy machine
 		t.Errorf("ending took %s", took)
 	}
 	return fmt.Sprintf("by SIGTERM after %s; three children gone, slots free", took.Round(100*time.Millisecond))

@@ -90,7 +90,7 @@ func (c *cell) expectHeld() {
 // (S8), so one look is not believed.
 func (c *cell) expectFree() {
 	c.t.Helper()
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(patience)
 	var held []string
 	for {
 		held = nil

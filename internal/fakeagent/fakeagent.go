@@ -51,6 +51,7 @@
 package fakeagent
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -211,6 +212,8 @@ func Append(path string, e Event) error {
 	return errors.Join(err, f.Close())
 }
 
+// eachLine takes a file to which others may be appending. Its last line is not
+// there before its newline: a look can meet a write of which a part is in place.
 func eachLine(path string, fields int, use func([]string) error) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -219,7 +222,8 @@ func eachLine(path string, fields int, use func([]string) error) error {
 	if err != nil {
 		return err
 	}
-	for number, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
+	whole := text[:bytes.LastIndexByte(text, '\n')+1]
+	for number, line := range strings.Split(strings.TrimSuffix(string(whole), "\n"), "\n") {
 		f := strings.Fields(line)
 		if len(f) == 0 {
 			continue

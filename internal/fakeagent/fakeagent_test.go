@@ -41,7 +41,7 @@ func output(t *testing.T, words ...string) string {
 // but in the process table.
 func ended(t *testing.T, list []Process) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); slices.ContainsFunc(list, Process.Alive); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); slices.ContainsFunc(list, Process.Alive); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still alive: %v", list)
 		}
@@ -155,7 +155,7 @@ func TestItPlaysEnginesByName(t *testing.T) {
 
 func TestLogTellsWhoRanWhen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	first := agent(t, "log", path, "id", "a", "hold", "300ms")
+	first := agent(t, "log", path, "id", "a", "hold", "5s") // until the other has begun
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +172,27 @@ func TestLogTellsWhoRanWhen(t *testing.T) {
 	}
 	if most, _ := Peak(events); most != 2 {
 		t.Errorf("Peak = %d, want 2: %v", most, events)
+	}
+}
+
+// TestLineOnItsWayIsNotRead: a look can meet a write of which a part is in place,
+// and there is no more to it than that: a line that stays so is a fault.
+func TestLineOnItsWayIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	const whole, last = "S l00053 1080851 7 claude\n", "S l00054 1080852 8 claude\n"
+	for n := range len(last) {
+		if err := os.WriteFile(path, []byte(whole+last[:n]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if events, err := ReadLog(path); err != nil || len(events) != 1 || events[0].ID != "l00053" {
+			t.Errorf("with %q on its way: %+v, %v", last[:n], events, err)
+		}
+	}
+	if err := os.WriteFile(path, []byte("S l00054 1080852\n"+whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadLog(path); err == nil {
+		t.Error("a line that stays half is read")
 	}
 }
 

@@ -61,7 +61,7 @@ func TestPlantedFilesAreRefused(t *testing.T) {
 				"take":  func() error { _, err := Take(d, "0.lock", Own); return err },
 				"look":  func() error { _, err := d.Open("0.lock", Look); return err },
 				"probe": func() error { _, _, err := d.Probe("0.lock", make([]byte, 10)); return err },
-				"pass":  func() error { _, err := d.Pass(t.Context(), "0.lock", time.Second); return err },
+				"pass":  func() error { _, err := d.Pass(t.Context(), "0.lock", time.Minute); return err },
 			}
 			for way, enter := range ways {
 				var odd *Untrusted
@@ -227,7 +227,7 @@ func TestNothingUnlocks(t *testing.T) {
 // stays stuck costs one thread however often it is asked for.
 func TestStuckLockCostsOneThread(t *testing.T) {
 	d := openDir(t, t.TempDir())
-	holder, err := d.Pass(t.Context(), ".admission", time.Second)
+	holder, err := d.Pass(t.Context(), ".admission", time.Minute)
 	must(t, err)
 	before := runtime.NumGoroutine()
 	for range 20 {
@@ -246,10 +246,10 @@ func TestStuckLockCostsOneThread(t *testing.T) {
 		t.Errorf("%d goroutines stay at the lock", n)
 	}
 	holder.Close()
-	f, err := d.Pass(t.Context(), ".admission", 10*time.Second)
+	f, err := d.Pass(t.Context(), ".admission", time.Minute)
 	must(t, err)
 	f.Close()
-	for limit := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+	for limit := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Now().After(limit) {
 			t.Fatal("a thread stays behind at a lock that came free")
 		}
@@ -259,7 +259,7 @@ func TestStuckLockCostsOneThread(t *testing.T) {
 // S10: whoever waits for a lock has it as soon as it comes free.
 func TestWaitForLockEndsWithTheHolder(t *testing.T) {
 	d := openDir(t, t.TempDir())
-	holder, err := d.Pass(t.Context(), ".admission", time.Second)
+	holder, err := d.Pass(t.Context(), ".admission", time.Minute)
 	must(t, err)
 	got := make(chan error)
 	go func() {
@@ -273,7 +273,7 @@ func TestWaitForLockEndsWithTheHolder(t *testing.T) {
 	select {
 	case err := <-got:
 		must(t, err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the waiter was not let in")
 	}
 }
@@ -282,7 +282,7 @@ func TestWaitForLockEndsWithTheHolder(t *testing.T) {
 func TestPassNoticesRemovedFile(t *testing.T) {
 	path := t.TempDir()
 	d := openDir(t, path)
-	first, err := d.Pass(t.Context(), ".line", time.Second)
+	first, err := d.Pass(t.Context(), ".line", time.Minute)
 	must(t, err)
 	got := make(chan error)
 	go func() {
@@ -300,7 +300,7 @@ func TestPassNoticesRemovedFile(t *testing.T) {
 // blocked waits until a thread of ours blocks at a lock.
 func blocked(t *testing.T) {
 	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		stranded.mu.Lock()
 		n := len(stranded.all)
 		stranded.mu.Unlock()

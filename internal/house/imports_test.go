@@ -40,6 +40,8 @@ var floors = map[string]int{
 	"internal/record":  2,
 	"internal/slot":    2,
 
+	"internal/pressure": 2,
+
 	"internal/api":     3,
 	"internal/handoff": 3,
 	"internal/lease":   3,

@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds waits for what must happen; nothing is measured by it.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -45,6 +45,7 @@ type request struct {
 	told     Waiting
 	toldOnce bool
 	ears     *ears
+	sole     *Answer // what we were let through for, if nobody else is
 }
 
 type queue = *line.Line
@@ -219,17 +220,32 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 
 // checked asks the admission check.
 func (r *request) checked() (v verdict, stop bool, err error) {
+	r.sole = nil
 	if r.want.Check == nil {
 		return verdict{}, false, nil
 	}
 	a := r.want.Check()
-	if a.Code == "" || a.Err != nil {
+	switch {
+	case a.Err != nil:
 		return verdict{}, false, a.Err
+	case a.Sole:
+		r.sole = &a
+	case a.stops():
+		return stopped(a), true, nil
 	}
-	return verdict{
+	return verdict{}, false, nil
+}
+
+// stopped is the verdict of a check that says no.
+func stopped(a Answer) verdict {
+	v := verdict{
 		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until},
 		final: a.Deny, watch: true, checked: true,
-	}, true, nil
+	}
+	if a.Again > 0 {
+		v.again = machine.SinceBoot() + jittered(a.Again)
+	}
+	return v
 }
 
 // attempt is one admission: under the line's lock and then those of all its
@@ -258,7 +274,23 @@ func (r *request) attempt(ctx context.Context, pools []Pool, lastTry bool) (verd
 		return v, err
 	}
 	if v.why.Code == "" {
-		return a.take(v)
+		if r.sole == nil {
+			return a.take(v)
+		}
+		// Whoever else was let through as well waits for the line's lock, and will
+		// find us here.
+		alone, err := Alone(r.at, r.want.Workload == GateWorkload)
+		if err != nil {
+			return verdict{}, err
+		}
+		if alone {
+			return a.take(v)
+		}
+		v = stopped(*r.sole)
+		if r.want.Wait > 0 {
+			err = r.stand(a, parkedFor(v.why))
+		}
+		return v, err
 	}
 	r.last = v.why
 	if r.want.Wait > 0 {
@@ -320,15 +352,37 @@ func sameTicket(a, b line.Record) bool {
 			return false
 		}
 	}
-	if a.Parked == nil || b.Parked == nil {
-		return a.Parked == b.Parked
+	return sameParked(a.Parked, b.Parked)
+}
+
+func sameParked(a, b *line.Parked) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	return a.Parked.Code == b.Parked.Code
+	var until [2]time.Time
+	for i, p := range []*line.Parked{a, b} {
+		if p.Until != nil {
+			until[i] = *p.Until
+		}
+	}
+	return a.Code == b.Code && sameTime(until[0], until[1])
+}
+
+// sameTime tells whether two answers mean the same end: who asks again reckons
+// it from another now.
+func sameTime(a, b time.Time) bool {
+	if a.IsZero() || b.IsZero() {
+		return a.IsZero() == b.IsZero()
+	}
+	return a.Sub(b).Abs() < 2*time.Second
 }
 
 // park keeps our place while a check other than pools stops us, and lets those
 // behind go on.
 func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
+	if r.parked(why, pools) {
+		return nil
+	}
 	a, err := r.enter(ctx, pools)
 	if stuck := new(Refused); r.place != nil && errors.As(err, &stuck) {
 		return nil // our place stays, as it is
@@ -337,10 +391,7 @@ func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 		return err
 	}
 	defer a.leave()
-	parked := &line.Parked{Code: why.Code}
-	if !why.Until.IsZero() {
-		parked.Until = &why.Until
-	}
+	parked := parkedFor(why)
 	fresh := r.place == nil || r.place.Record().Parked == nil
 	if err := r.stand(a, parked); err != nil {
 		return err
@@ -349,6 +400,24 @@ func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 		wakeNext(r.line, names(pools)) // some may follow us
 	}
 	return nil
+}
+
+func parkedFor(why Waiting) *line.Parked {
+	parked := &line.Parked{Code: why.Code}
+	if !why.Until.IsZero() {
+		parked.Until = &why.Until
+	}
+	return parked
+}
+
+// parked tells whether our ticket says so already: a check that is asked every
+// second needs no lock for that.
+func (r *request) parked(why Waiting, pools []Pool) bool {
+	if r.place == nil {
+		return false
+	}
+	rec := r.place.Record()
+	return rec.Parked != nil && sameParked(rec.Parked, parkedFor(why)) && slices.Equal(rec.Pools, wishes(pools))
 }
 
 // refuse turns the last verdict into the refusal.
@@ -363,7 +432,7 @@ func (r *request) tell(why Waiting) {
 		return
 	}
 	same := why.Code == r.told.Code && why.Pool == r.told.Pool && why.Cap == r.told.Cap &&
-		why.Place == r.told.Place && len(why.Holders) == len(r.told.Holders)
+		why.Place == r.told.Place && sameTime(why.Until, r.told.Until) && len(why.Holders) == len(r.told.Holders)
 	for i := 0; same && i < len(why.Holders); i++ {
 		same = why.Holders[i] == r.told.Holders[i]
 	}

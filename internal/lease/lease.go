@@ -44,7 +44,16 @@ type Answer struct {
 	Message string
 	Until   time.Time // when the answer ends by itself; zero = not known
 	Err     error     // the check could not be made, so nothing starts
+
+	// Again is after how long to ask again, though no event tells of a change;
+	// 0 leaves it to the fallback poll.
+	Again time.Duration
+	// Sole turns the answer into a go that is good for one: while nothing of its
+	// kind holds a slot (Alone). What the answer says else holds for the others.
+	Sole bool
 }
+
+func (a Answer) stops() bool { return a.Code != "" && !a.Sole }
 
 // Want describes the start that asks to be admitted.
 type Want struct {

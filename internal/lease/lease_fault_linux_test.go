@@ -66,11 +66,11 @@ func TestPoolLocksAreTakenInNameOrder(t *testing.T) {
 	aa, err := slot.Open(root+"/leases", "aa", false)
 	must(t, err)
 	defer aa.Close()
-	lock, err := zz.Dir().Pass(t.Context(), slot.AdmissionLock, time.Second)
+	lock, err := zz.Dir().Pass(t.Context(), slot.AdmissionLock, time.Minute)
 	must(t, err)
 	defer lock.Close()
 	asker := start(t, spec{Root: root, Pools: pools, Hold: true})
-	for limit := time.Now().Add(4 * time.Second); ; runtime.Gosched() { // less than it waits for a lock
+	for limit := time.Now().Add(time.Minute); ; runtime.Gosched() { // without it, it never does
 		_, had, err := aa.Dir().Probe(slot.AdmissionLock, nil)
 		must(t, err)
 		if had {

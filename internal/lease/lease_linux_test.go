@@ -237,7 +237,7 @@ func (o *other) says(want string) string {
 			o.t.Fatalf("the other process ended without saying %q (%q)", want, text)
 		}
 		return strings.TrimSpace(text)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		o.t.Fatalf("the other process did not say %q", want)
 	}
 	return ""

@@ -10,8 +10,8 @@ func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 		if a.Err != nil {
 			return nil, a.Err
 		}
-		if a.Code != "" {
-			return nil, &Refused{Waiting: Waiting{Code: a.Code, Message: a.Message, Until: a.Until}, Engine: want.Engine, Workload: want.Workload}
+		if a.stops() {
+			return nil, &Refused{Waiting: Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until}, Engine: want.Engine, Workload: want.Workload}
 		}
 	}
 	pools, err := want.Pools()
@@ -26,6 +26,9 @@ func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 		Engine:  want.Engine, Workload: want.Workload,
 	}
 }
+
+// Alone is always so: no slot can be held.
+func Alone(Places, bool) (bool, error) { return true, nil }
 
 // Prepare has nothing to make.
 func Prepare(Places, []Pool) error { return nil }

@@ -213,7 +213,7 @@ func probe(t *testing.T, root string, limit int, stop chan struct{}) {
 
 func judge(t *testing.T, root, log string, limit int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); held(t, root, "all") > 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); held(t, root, "all") > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("slots stay held with nothing alive")
 		}
@@ -227,7 +227,7 @@ func judge(t *testing.T, root, log string, limit int) {
 	}
 	t.Logf("%d notes", len(events))
 	// Who comes next sweeps what the killed left in line.
-	acquire(t, spec{Root: root, Pools: one("all", limit), Wait: time.Second, Priority: -1000}).Release()
+	acquire(t, spec{Root: root, Pools: one("all", limit), Wait: time.Minute, Priority: -1000}).Release()
 	if names := inLine(t, root); len(names) > 0 {
 		t.Errorf("left in line: %q", names)
 	}

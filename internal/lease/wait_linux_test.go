@@ -141,7 +141,7 @@ func TestStuckLockKeepsThePlaceInLine(t *testing.T) {
 	d, err := flock.OpenDir(places(root).Waiting)
 	must(t, err)
 	defer d.Close()
-	f, err := d.Pass(t.Context(), ".line", time.Second)
+	f, err := d.Pass(t.Context(), ".line", time.Minute)
 	must(t, err)
 	h.end()
 	w.says("waiting " + LockStuck)
@@ -160,7 +160,7 @@ func TestStuckPoolLockIsNamed(t *testing.T) {
 	p, err := slot.Open(root+"/leases", "heavy", false)
 	must(t, err)
 	defer p.Close()
-	f, err := p.Dir().Pass(t.Context(), slot.AdmissionLock, time.Second)
+	f, err := p.Dir().Pass(t.Context(), slot.AdmissionLock, time.Minute)
 	must(t, err)
 	defer f.Close()
 	_, err = Acquire(t.Context(), places(root), spec{Root: root, Pools: append(one("all", 3), one("heavy", 3)...)}.want())
@@ -485,7 +485,7 @@ func TestTurnBeginsAnewAfterALook(t *testing.T) {
 	ticket.Admissible = 1 // seen admissible since the boot, so long past its turn
 	l.Mark(ticket)
 	l.Wake(names[0])
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if ticket, err = l.Read(names[0], false); err != nil || ticket.Admissible == 0 {
 			must(t, err)
 			break

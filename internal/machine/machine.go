@@ -8,7 +8,6 @@
 package machine
 
 import (
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -53,15 +52,6 @@ func Kind(path string) (FS, error) {
 		return FS{Name: text, Network: networkNames[text], Known: true}, nil
 	}
 	return kind(path)
-}
-
-// Source returns the text of one of the kernel's pressure sources (meminfo,
-// psi, load) from its path in /proc, or the seam's stand-in.
-func Source(name, path string) ([]byte, error) {
-	if text, ok := seam(name); ok {
-		return []byte(text), nil
-	}
-	return os.ReadFile(path)
 }
 
 // networkNames are the kinds refused by name: their locks are another host's

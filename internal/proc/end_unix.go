@@ -45,7 +45,11 @@ func (e Ending) End() (Report, error) {
 // settle reaps the child, looks once more at what only then can be known, and
 // says whether the child is gone.
 func (e Ending) settle(tr *tree, report Report) Report {
-	if !e.Child.Ended() && !waitEnded(e.Child, 100*time.Millisecond) {
+	patience := 100 * time.Millisecond
+	if st, err := ReadStat(e.Child.Pid); errors.Is(err, ErrGone) || err == nil && st.Zombie() {
+		patience = time.Minute // it has ended, and on a busy machine the word of it takes longer
+	}
+	if !e.Child.Ended() && !waitEnded(e.Child, patience) {
 		e.Child.Abandon()
 		return report
 	}

@@ -290,7 +290,7 @@ func TestBusyFileIsTriedAgain(t *testing.T) {
 	defer f.Close()
 	start := time.Now()
 	_, err = Start(Spec{Argv: []string{f.Name()}, Env: []string{}})
-	if took := time.Since(start); kindOf(err) != Busy || took > time.Second {
+	if took := time.Since(start); kindOf(err) != Busy || took > time.Minute { // nobody lets go of it
 		t.Errorf("really busy: %v after %v", err, took)
 	}
 }
@@ -305,7 +305,7 @@ func init() {
 		}
 		start := time.Now()
 		_, err := Start(Spec{Argv: []string{"/bin/true"}, Env: []string{}})
-		fmt.Println(kindOf(err) == NoProcess, time.Since(start) < time.Second, err)
+		fmt.Println(kindOf(err) == NoProcess, time.Since(start) < time.Minute, err)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestStopsAreSeen(t *testing.T) {
 		if sig != unix.SIGSTOP {
 			t.Errorf("stopped by %v", sig)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no stop was seen")
 	}
 	if err := c.SignalGroup(unix.SIGCONT); err != nil {
@@ -522,7 +522,7 @@ func TestProcessWithoutItsFirstThreadLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st Stat
-	for range 5000 { // the thread may be on its way
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // the thread may be on its way
 		if st, err = ReadStat(c.Process.Pid); err != nil {
 			t.Fatal(err)
 		}

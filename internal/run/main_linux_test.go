@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,13 +65,12 @@ func stubAgent() {
 	os.Exit(out.ExitCode)
 }
 
-var tokens int
+var tokens atomic.Int64
 
 // token is a duration for sleep(1) that nothing else on the machine has.
 func token(t *testing.T) string {
 	t.Helper()
-	tokens++
-	tok := fmt.Sprintf("300.%d%03d%d", os.Getpid(), tokens, time.Now().UnixNano()%1e6)
+	tok := fmt.Sprintf("300.%d%03d%d", os.Getpid(), tokens.Add(1), time.Now().UnixNano()%1e6)
 	t.Cleanup(func() {
 		for _, pid := range alive(t, tok) {
 			_ = unix.Kill(pid, unix.SIGKILL)
@@ -100,7 +100,7 @@ func alive(t *testing.T, tok string) (found []int) {
 // until waits for a claim about other processes to come true.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(8 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

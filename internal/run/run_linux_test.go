@@ -23,11 +23,22 @@ import (
 
 // TestEndings is the table of how a run can end: S21, S22, C036, C114.
 func TestEndings(t *testing.T) {
-	after := func(d time.Duration, sigs ...os.Signal) func(*Spec, *context.CancelFunc) {
+	var ready string // the file that a body makes when it may be ended
+	whenReady := func(do func()) {
+		go func(path string) {
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if _, err := os.Stat(path); err == nil {
+					do()
+					return
+				}
+			}
+		}(ready)
+	}
+	signals := func(sigs ...os.Signal) func(*Spec, *context.CancelFunc) {
 		return func(s *Spec, _ *context.CancelFunc) {
 			c := make(chan os.Signal, 4)
 			s.Signals = c
-			time.AfterFunc(d, func() {
+			whenReady(func() {
 				for _, sig := range sigs {
 					c <- sig
 				}
@@ -35,6 +46,7 @@ func TestEndings(t *testing.T) {
 		}
 	}
 	const tree = `sleep T & (trap "" TERM; sleep T; sleep T) & (trap "" HUP; sleep T) & setsid sleep T & `
+	const wait = `: >"$READY"; wait`
 	for _, tt := range []struct {
 		name   string
 		body   string
@@ -46,20 +58,22 @@ func TestEndings(t *testing.T) {
 		{"exit 0", tree + `exit 0`, nil, Outcome{Outcome: Exited}, 0, nil},
 		{"exit 75", tree + `exit 75`, nil, Outcome{Outcome: Exited, ExitCode: 75}, 0, nil},
 		{"SIGKILL from outside", tree + `kill -9 $$`, nil, Outcome{Outcome: Signaled, Signal: unix.SIGKILL}, unix.SIGKILL, nil},
-		{"SIGINT to us", tree + `wait`, after(50*time.Millisecond, unix.SIGINT), Outcome{Outcome: Cancelled, By: unix.SIGINT, Signal: unix.SIGTERM}, unix.SIGINT, nil},
-		{"SIGTERM to us", tree + `wait`, after(50*time.Millisecond, unix.SIGTERM), Outcome{Outcome: Cancelled, By: unix.SIGTERM, Signal: unix.SIGTERM}, unix.SIGTERM, nil},
-		{"SIGHUP to us", tree + `wait`, after(50*time.Millisecond, unix.SIGHUP), Outcome{Outcome: Cancelled, By: unix.SIGHUP, Signal: unix.SIGTERM}, unix.SIGHUP, nil},
-		{"exits 9 on TERM", tree + `trap 'exit 9' TERM; wait`, after(80*time.Millisecond, unix.SIGTERM), Outcome{Outcome: Cancelled, By: unix.SIGTERM, ExitCode: 9}, unix.SIGTERM, nil},
-		{"twice at once", `trap "" TERM INT; ` + tree + `while :; do sleep T; done`, after(50*time.Millisecond, unix.SIGINT, unix.SIGINT), Outcome{Outcome: Cancelled, By: unix.SIGINT, Signal: unix.SIGKILL}, unix.SIGINT, nil},
-		{"total limit", tree + `wait`, func(s *Spec, _ *context.CancelFunc) { s.Timeout = 100 * time.Millisecond }, Outcome{Outcome: TimedOut, Limit: LimitTotal, Signal: unix.SIGTERM}, 0, nil},
+		{"SIGINT to us", tree + wait, signals(unix.SIGINT), Outcome{Outcome: Cancelled, By: unix.SIGINT, Signal: unix.SIGTERM}, unix.SIGINT, nil},
+		{"SIGTERM to us", tree + wait, signals(unix.SIGTERM), Outcome{Outcome: Cancelled, By: unix.SIGTERM, Signal: unix.SIGTERM}, unix.SIGTERM, nil},
+		{"SIGHUP to us", tree + wait, signals(unix.SIGHUP), Outcome{Outcome: Cancelled, By: unix.SIGHUP, Signal: unix.SIGTERM}, unix.SIGHUP, nil},
+		{"exits 9 on TERM", tree + `trap 'exit 9' TERM; ` + wait, signals(unix.SIGTERM), Outcome{Outcome: Cancelled, By: unix.SIGTERM, ExitCode: 9}, unix.SIGTERM, nil},
+		{"twice at once", `trap "" TERM INT; ` + tree + `: >"$READY"; while :; do sleep T; done`, signals(unix.SIGINT, unix.SIGINT), Outcome{Outcome: Cancelled, By: unix.SIGINT, Signal: unix.SIGKILL}, unix.SIGINT, nil},
+		{"total limit", tree + `wait`, func(s *Spec, _ *context.CancelFunc) { s.Timeout = time.Second }, Outcome{Outcome: TimedOut, Limit: LimitTotal, Signal: unix.SIGTERM}, 0, nil},
 		{"idle limit", tree + `echo x; wait`, func(s *Spec, _ *context.CancelFunc) { s.Idle = 100 * time.Millisecond }, Outcome{Outcome: TimedOut, Limit: LimitIdle, Signal: unix.SIGTERM}, 0, nil},
-		{"context", tree + `wait`, func(_ *Spec, cancel *context.CancelFunc) { time.AfterFunc(50*time.Millisecond, *cancel) }, Outcome{Outcome: Cancelled, Signal: unix.SIGTERM}, 0, context.Canceled},
+		{"context", tree + wait, func(_ *Spec, cancel *context.CancelFunc) { whenReady(*cancel) }, Outcome{Outcome: Cancelled, Signal: unix.SIGTERM}, 0, context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tok := token(t)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			spec := sh(strings.ReplaceAll(tt.body, "sleep T", "sleep "+tok))
+			ready = filepath.Join(t.TempDir(), "ready")
+			spec.Env = append(spec.Env, "READY="+ready)
 			if tt.change != nil {
 				tt.change(&spec, &cancel)
 			}
@@ -70,7 +84,7 @@ func TestEndings(t *testing.T) {
 			}}
 			start := time.Now()
 			out, err := Agent(ctx, spec, admits(lease))
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > time.Minute { // the bodies sleep for minutes
 				t.Errorf("took %v", took)
 			}
 			if !errors.Is(err, tt.err) || (tt.err == nil) != (err == nil) {
@@ -113,7 +127,7 @@ func TestEveryShapeEndsAtTheLimit(t *testing.T) {
 func TestHeldPipeDelaysNothing(t *testing.T) {
 	for name, body := range map[string]string{
 		"background": `echo '{"type":"result"}'; sleep T & exit 0`,
-		"setsid":     `echo '{"type":"result"}'; setsid sleep T & sleep 0.05; exit 0`,
+		"setsid":     `echo '{"type":"result"}'; setsid sleep T & until [ "$(cut -d" " -f6 /proc/$!/stat)" = $! ]; do sleep 0.01; done; exit 0`,
 		"pipe":       `echo '{"type":"result"}'; sleep T | cat & exit 0`,
 	} {
 		for _, leave := range []bool{false, true} {
@@ -129,7 +143,7 @@ func TestHeldPipeDelaysNothing(t *testing.T) {
 				start := time.Now()
 				out, err := Agent(context.Background(), spec, Deps{})
 				w.Close()
-				if took := time.Since(start); err != nil || out.Outcome != Exited || took > spec.Grace+time.Second {
+				if took := time.Since(start); err != nil || out.Outcome != Exited || took > time.Minute { // who holds it sleeps for minutes
 					t.Errorf("%+v, %v after %v", out, err, took)
 				}
 				text, _ := io.ReadAll(r)
@@ -231,23 +245,27 @@ func TestRecordingSeesWhatTheCallerSees(t *testing.T) {
 // TestSilenceOfTheReaderIsNotTheAgents: C048. stderr and blank lines count as
 // output; time in which the caller does not read does not count as silence.
 func TestSilenceOfTheReaderIsNotTheAgents(t *testing.T) {
+	var all sync.WaitGroup
 	for name, body := range map[string]string{
-		"stderr":      `for i in 1 2 3 4 5 6; do echo x >&2; sleep 0.1; done`,
-		"blank lines": `for i in 1 2 3 4 5 6; do echo; sleep 0.1; done`,
+		"stderr":      `for i in 1 2 3 4 5 6; do echo x >&2; sleep 1; done`,
+		"blank lines": `for i in 1 2 3 4 5 6; do echo; sleep 1; done`,
 	} {
 		spec := sh(body)
-		spec.Idle = 300 * time.Millisecond
-		if out, err := Agent(context.Background(), spec, Deps{}); err != nil || out.Outcome != Exited {
-			t.Errorf("%s: %+v, %v", name, out, err)
-		}
+		spec.Idle = 5 * time.Second
+		all.Go(func() {
+			if out, err := Agent(context.Background(), spec, Deps{}); err != nil || out.Outcome != Exited {
+				t.Errorf("%s: %+v, %v", name, out, err)
+			}
+		})
 	}
+	defer all.Wait()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(600*time.Millisecond, func() { _, _ = io.Copy(io.Discard, r); r.Close() })
+	time.AfterFunc(6*time.Second, func() { _, _ = io.Copy(io.Discard, r); r.Close() })
 	spec := sh(`head -c 300000 /dev/zero`)
-	spec.Idle, spec.Stdout = 200*time.Millisecond, w
+	spec.Idle, spec.Stdout = 3*time.Second, w
 	out, err := Agent(context.Background(), spec, Deps{})
 	w.Close()
 	if err != nil || out.Outcome != Exited {

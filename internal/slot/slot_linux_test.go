@@ -58,7 +58,7 @@ func sleeper(t *testing.T) proc.ID {
 
 func until(t *testing.T, pid int, what func(proc.Stat) bool) {
 	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		st, err := proc.ReadStat(pid)
 		must(t, err)
 		if what(st) {

@@ -1,0 +1,34 @@
+//go:build unix
+
+package lease
+
+import "github.com/handsel/handsel/internal/slot"
+
+// Alone tells whether no agent, or with gates no heavy command, holds a slot
+// besides those we run inside of: one that waits for what we do is nobody to
+// wait for. It is one look; under the line's lock it holds until that is let go.
+func Alone(at Places, gates bool) (bool, error) {
+	names, err := PoolNames(at.Leases)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		p, err := slot.Open(at.Leases, name, false)
+		if err != nil {
+			return false, err
+		}
+		c, err := p.Count()
+		p.Close()
+		if err != nil {
+			return false, err
+		}
+		for i := range c.Slots {
+			s := &c.Slots[i]
+			if rec := s.Record(); rec != nil && (rec.Workload == GateWorkload) != gates || forAncestor(s) {
+				continue
+			}
+			return false, nil
+		}
+	}
+	return true, nil
+}
