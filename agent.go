@@ -170,6 +170,7 @@ func (j *job) adopt(p *profile.Profile) {
 	if o.Idle == 0 {
 		o.Idle = p.Idle
 	}
+	o.Review = o.Review || p.Review
 	for _, pool := range p.Pools {
 		if !slices.Contains(o.Pools, pool) {
 			o.Pools = append(slices.Clone(o.Pools), pool)

@@ -83,6 +83,7 @@ func enlisted(j *job) (*recorder, error) {
 func (r *recorder) admitted() error {
 	now := r.describe()
 	r.run.State, r.run.AdmittedAt = record.Starting, record.At(machine.Now())
+	r.run.Fence = now.Fence
 	r.run.Pools, r.run.WaitedS, r.run.Lane, r.run.Temp = now.Pools, now.WaitedS, now.Lane, now.Temp
 	return r.writer.Save(r.run)
 }

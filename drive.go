@@ -72,12 +72,12 @@ func (c *Claimed) job(o RunOptions) *job {
 	}
 	j := &job{
 		home: c.home, argv: argv, id: c.row.ID, engine: p.Engine, settings: c.settings,
-		hold: c.hold, given: c.lease, queued: c.row.QueueStart.Time, about: sinceBootAt(c.row.AdmittedAt.Time), ending: c.tell,
+		hold: c.hold, given: c.lease, retryOf: c.row.RetryOf, retryVerdict: c.row.RetryVerdict, queued: c.row.QueueStart.Time, about: sinceBootAt(c.row.AdmittedAt.Time), ending: c.tell,
 		admitted: c.row.AdmittedAt.Time, claimed: c.claimed, waitedAs: c.row.WaitedFor,
 		o: Options{
 			Engine: p.Engine, Account: p.Account, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
 			Timeout: seconds(p.TimeoutS), Idle: seconds(p.IdleS), Dir: c.dir(), Env: c.env(), Stdout: o.Stdout, Stderr: o.Stderr,
-			Record: true, LeaveDaemons: p.LeaveDaemons, Author: c.row.Author, Labels: c.row.Labels,
+			Record: true, LeaveDaemons: p.LeaveDaemons, Author: c.row.Author, Labels: c.row.Labels, Review: p.Review,
 			Subreaper: o.Subreaper, Signals: o.Signals, OnNote: o.OnNote, grace: o.grace,
 		},
 	}

@@ -61,6 +61,7 @@ type EnqueueOptions struct {
 
 	Author string
 	Labels map[string]string
+	Review bool // as in Options
 
 	OnWait func(Waiting) // told who has the lane when the wait begins, and when that changes
 	OnNote func(string)  // told what the caller should know and need not act on
@@ -237,7 +238,7 @@ func (r *request) resolve(name string, j *job) error {
 	}
 	j.o = Options{
 		Engine: r.o.Engine, Account: r.o.Account, Workload: r.o.Workload, Confine: r.o.Confine, Pools: r.o.Pools, Profile: r.o.Profile, Timeout: r.o.Timeout, Idle: r.o.Idle,
-		Dir: r.o.Dir, OnNote: r.o.OnNote,
+		Dir: r.o.Dir, OnNote: r.o.OnNote, Review: r.o.Review,
 	}
 	j.id = record.NewID()
 	if err := j.resolve(); err != nil {
@@ -282,6 +283,7 @@ func (r *request) describe(name string, j *job) {
 		Placement: attempt.Placement{
 			Engine: j.engine, Account: j.o.Account, Workload: j.o.Workload, Profile: r.o.Profile, Confinement: j.begin.confine, Pools: r.o.Pools, Caps: capVariables(j.settings.Settings),
 			TimeoutS: record.Seconds(r.o.Timeout), IdleS: record.Seconds(r.o.Idle), LeaveDaemons: r.o.LeaveDaemons,
+			Review: j.o.Review,
 		},
 	}
 	if !r.o.NotBefore.IsZero() {

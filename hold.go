@@ -38,7 +38,8 @@ const (
 // CodeInside is the reason code of what an agent may not decide (C15).
 const CodeInside = "inside_agent"
 
-// Decides refuses, from inside an agent, a verb that decides what starts (C15).
+// Decides refuses, from inside an agent, a verb that decides what starts, what is
+// good enough, or what goes out (C15).
 // It is final from where it was asked.
 type Decides struct {
 	Verb   string
@@ -46,7 +47,14 @@ type Decides struct {
 }
 
 func (e *Decides) Error() string {
-	return fmt.Sprintf("%s: an agent may not decide what starts (code %s; found by process %d, %s)", e.Verb, CodeInside, e.Inside.Pid, e.Inside.How)
+	what := "starts"
+	switch e.Verb {
+	case "accept", "reject":
+		what = "is good enough"
+	case "release":
+		what = "goes out"
+	}
+	return fmt.Sprintf("%s: an agent may not decide what %s (code %s; found by process %d, %s)", e.Verb, what, CodeInside, e.Inside.Pid, e.Inside.How)
 }
 
 // Code is the reason code of the refusal.

@@ -106,12 +106,17 @@ func (j *job) takeLane(ctx context.Context, wait time.Duration) error {
 	case errors.Is(err, flock.ErrUnsupported):
 		return &Refused{Waiting: Waiting{Code: CodeUnsupported, Message: "this platform has no lock that would keep a lane"},
 			Engine: j.engine, Workload: j.class(), Gate: j.gate, Cause: err}
+	case err != nil:
+		return err
 	}
-	if j.hold = h; h != nil {
-		j.passing.waits("", time.Now())
-		j.tookLane()
+	if _, err := h.Grant(); err != nil { // P9: no run has a lane without a number of its own
+		return &Refused{Waiting: Waiting{Code: CodeLaneUnwritable, Message: "the lane cannot be given its next fence: " + err.Error()},
+			Engine: j.engine, Workload: j.class(), Gate: j.gate, Cause: errors.Join(err, h.Release())}
 	}
-	return err
+	j.hold = h
+	j.passing.waits("", time.Now())
+	j.tookLane()
+	return nil
 }
 
 // above tells whether a record names an ancestor of this process, as the owner
@@ -215,8 +220,16 @@ func (j *job) env() []string {
 		env = append(env, envLane+"="+name)
 	}
 	if j.hold != nil && j.hold.Record().Attempt != "" {
-		rec := j.hold.Record()
-		env = append(env, envAttempt+"="+rec.Attempt, envFence+"="+strconv.FormatUint(rec.Fence, 10))
+		env = append(env, envAttempt+"="+j.hold.Record().Attempt)
 	}
 	return env
+}
+
+// fenced is the fence by which the agent has its lane, by which whatever it has an
+// effect on knows a stale owner (P9). A direct run gets its own with the lane.
+func (j *job) fenced() []string {
+	if j.hold == nil || j.hold.Record().Fence == 0 {
+		return nil
+	}
+	return []string{envFence + "=" + strconv.FormatUint(j.hold.Record().Fence, 10)}
 }

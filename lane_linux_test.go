@@ -113,7 +113,7 @@ func TestAgentIsToldItsOwnLane(t *testing.T) {
 			c.job.o.Env = outer
 		}
 		before := slices.Clone(c.job.o.Env)
-		if got := strings.Join(c.job.env(), " "); got != c.want {
+		if got := strings.Join(slices.Concat(c.job.env(), c.job.fenced()), " "); got != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
 		}
 		if !slices.Equal(before, c.job.o.Env) {

@@ -115,7 +115,7 @@ func (w *world) run(id string) (KnownRun, bool) {
 	r, waits := w.rows[id]
 	switch {
 	case err == nil && rec.State == record.Ended:
-		return KnownRun{Run: *rec, Sources: []string{runs.FromRecord}}, true
+		return runs.Recorded(w.h.dir, rec), true
 	case errors.Is(err, fs.ErrNotExist) && waits:
 		return w.waiting(r), true
 	}
@@ -139,6 +139,7 @@ func (w *world) waiting(r *QueueRow) KnownRun {
 	k.Lane, k.Engine, k.Account, k.Workload, k.Confinement, k.Cwd = r.Lane, r.Placement.Engine, r.Placement.Account, r.Placement.Workload, r.Placement.Confinement, r.Placement.Cwd
 	k.Argv0, k.Argc, k.Command, k.Author, k.Labels = r.Argv0, r.Argc, r.Command, r.Author, r.Labels
 	k.QueuedAt, k.Reason, k.HostBoot = record.At(r.QueueStart.Time), r.Reason, r.BootID
+	k.Enqueued, k.RetryOf, k.RetryVerdict = true, r.RetryOf, r.RetryVerdict
 	return k
 }
 
@@ -175,7 +176,7 @@ func ofRecord(s lane.Seen, id string) KnownRun {
 	k := KnownRun{Sources: []string{FromSeat}, Orphaned: s.State == lane.Orphaned, Unverifiable: s.State == lane.Unverifiable}
 	r := s.Record
 	k.V, k.ID, k.Verb, k.State, k.Lane, k.Fence, k.Argv0 = record.Version, id, "run", record.Starting, s.Name, r.Fence, r.Argv0
-	k.HostBoot, k.QueuedAt = r.BootID, record.At(r.SinceTime())
+	k.HostBoot, k.QueuedAt, k.Enqueued = r.BootID, record.At(r.SinceTime()), r.Attempt != ""
 	switch {
 	case r.Child != nil:
 		k.State = record.Running

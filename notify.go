@@ -129,7 +129,7 @@ func (j *job) tellEnd(out *Outcome, err error) error {
 	if j.passing == nil || !j.passing.began || j.gate || len(j.settings.Notify) == 0 {
 		return nil
 	}
-	end := notify.End{Outcome: out.Outcome.Outcome, Result: out.Result, Kind: out.Kind, Reason: j.rec.reason(out, err)}
+	end := notify.End{Outcome: out.Outcome.Outcome, Result: out.Result, Kind: out.Kind, Reason: j.rec.reason(out, err), Review: j.forReview(out, err)}
 	if out.Child.Pid != 0 && out.Signal == 0 && end.Outcome != record.Lost {
 		end.ExitCode = &out.ExitCode
 	}

@@ -168,7 +168,7 @@ func (h *Home) journalQuota(all []quota.Transfer, run, lane string) {
 		if t.Order.Quota.Run != "" {
 			e.Evidence = []string{"run:" + t.Order.Quota.Run}
 		}
-		_ = journal.Append(h.dir, e)
+		_ = h.transferred(e) // the order itself is on disk
 	}
 }
 

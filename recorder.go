@@ -16,6 +16,7 @@ import (
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 	"github.com/handsel/handsel/internal/run"
 	"github.com/handsel/handsel/internal/stream"
 )
@@ -107,9 +108,10 @@ func (r *recorder) describe() *record.Run {
 		rec.Limits = &record.Limits{TimeoutS: j.o.Timeout.Seconds(), IdleS: j.o.Idle.Seconds()}
 	}
 	rec.Lane = j.laneName()
-	if j.hold != nil && j.hold.Record().Attempt != "" { // a direct run is no grant, whatever fence the lane has had
-		rec.Fence = j.hold.Record().Fence
+	if j.hold != nil {
+		rec.Fence, rec.Enqueued = j.hold.Record().Fence, j.hold.Record().Attempt != ""
 	}
+	rec.RetryOf, rec.RetryVerdict = j.retryOf, j.retryVerdict
 	if j.lease != nil {
 		rec.WaitedS = record.Seconds(j.laneWait + j.lease.Waited())
 		for _, s := range j.lease.Slots() {
@@ -341,6 +343,9 @@ func (r *recorder) fill(out *Outcome, err error) {
 		rec.RanS = record.Seconds(out.Ended.Sub(out.Started))
 	}
 	rec.Reason, rec.Temp = r.reason(out, err), r.j.temps()
+	if r.j.forReview(out, err) {
+		rec.Review = review.Pending
+	}
 	rec.Result, rec.Kind, rec.Message, rec.Until = out.Result, out.Kind, shown(out.Message, record.MaxMessage), at(out.Until)
 	rec.Session, rec.Model, rec.EngineVersion, rec.Usage, rec.Trouble = out.Session, shown(out.Model, record.MaxMessage), shown(out.Version, record.MaxMessage), out.Usage, nil
 	for _, s := range append(out.Survivors, out.Kept...) {

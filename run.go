@@ -50,6 +50,7 @@ type Options struct {
 
 	Author string
 	Labels map[string]string
+	Review bool // once it has succeeded it waits for a verdict (P7), also where its lane and profile do not ask for one
 
 	// Subreaper makes this process adopt what the run leaves behind, so that
 	// all of it is found and ended. From then on every child of this process
@@ -142,11 +143,14 @@ type job struct {
 
 	accountEnv []string // NAME=value, that make the engine use the account
 
-	hold    *lane.Hold            // the lane, once it is ours; nil = none
-	given   *Lease                // the lease of an attempt that was admitted already; nil = to be asked for
-	payload []byte                // what the agent reads on stdin; nil = Options.Stdin
-	queued  time.Time             // when an attempt was asked for; zero = when the run began
-	ending  func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
+	hold         *lane.Hold // the lane, once it is ours; nil = none
+	given        *Lease     // the lease of an attempt that was admitted already; nil = to be asked for
+	payload      []byte     // what the agent reads on stdin; nil = Options.Stdin
+	retryOf      string     // the attempt that this one tries again
+	retryVerdict int        // the number of that one's verdict
+
+	queued time.Time             // when an attempt was asked for; zero = when the run began
+	ending func(*Outcome, error) // told the outcome when it is recorded and the lane is still ours
 
 	passing  *passing           // what it took and gave back, for the journal; nil = an attempt, or nothing runs
 	waitedAs map[string]float64 // how long an attempt waited for what, as its dispatcher says
@@ -183,7 +187,7 @@ func (j *job) do(ctx context.Context) (*Outcome, error) {
 	}
 	ctx, j.giveUp = context.WithCancelCause(ctx)
 	defer j.giveUp(nil)
-	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events(), Heard: j.rec.heard})
+	out, err := run.Agent(ctx, j.spec(), run.Deps{Nested: j.nested, Admit: j.admit, Recorder: j.rec, PassOver: j.passOver(), Confine: j.confinement, Stream: j.rec.stream(), Events: j.rec.events(), Heard: j.rec.heard, Env: j.fenced})
 	if errors.Is(context.Cause(ctx), errEndedOn) {
 		err = nil // its kind says why
 		out.Notes = append(out.Notes, errEndedOn.Error())

@@ -116,7 +116,7 @@ func (v *vigil) keep(ctx context.Context) error {
 
 // isAttempt tells what a dispatcher has, or had, from a direct run.
 func isAttempt(k KnownRun) bool {
-	return k.Fence != 0 || slices.ContainsFunc(k.Sources, func(s string) bool { return s == FromQueue || s == FromEntry || s == FromSeat })
+	return k.Enqueued || slices.ContainsFunc(k.Sources, func(s string) bool { return s == FromQueue || s == FromEntry || s == FromSeat })
 }
 
 // end tells of one that has ended.
@@ -239,7 +239,7 @@ func (f *facts) launching() bool {
 // ofAttempt is what the dispatcher says of an attempt it has, or had.
 func ofAttempt(a *api.Attempt, k KnownRun) KnownRun {
 	k.State, k.Outcome, k.Result, k.Kind, k.ExitCode, k.Signal, k.Reason = a.State, a.Outcome, a.Result, a.Kind, a.ExitCode, a.Signal, a.Reason
-	k.Lane, k.Fence, k.EndedAt, k.Place = a.Row.Lane, a.Fence, record.Time(a.EndedAt), 0
+	k.Lane, k.Fence, k.EndedAt, k.Place, k.Enqueued, k.Review = a.Row.Lane, a.Fence, record.Time(a.EndedAt), 0, true, a.Review
 	if a.Driver != nil {
 		k.Handsel = record.Identity{Pid: a.Driver.Pid, Ticks: a.Driver.Ticks, BootID: a.Driver.BootID}
 	}

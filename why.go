@@ -28,7 +28,7 @@ const (
 // Permission is one of the questions that must be answered before something
 // starts, and its present answer (P6).
 type Permission struct {
-	Class   string          `json:"class"` // hold, quota, time, dependency, resource, ownership
+	Class   string          `json:"class"` // hold, quota, time, dependency, resource, ownership, acceptance, release
 	Answer  string          `json:"answer"`
 	Code    string          `json:"code"` // of the reason; of go, what was found
 	Message string          `json:"message"`
@@ -193,6 +193,7 @@ func (y *inquiry) run(ctx context.Context, k *KnownRun) {
 	}
 	if k.Ended() {
 		y.ended(k)
+		y.review(ctx, k)
 		return
 	}
 	row := y.rows[k.ID]

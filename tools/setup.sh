@@ -18,7 +18,7 @@ needed=(
   mount:mount ip:iproute2 getent:libc-bin timeout:coreutils
   python3:python3 tmux:tmux less:less vi:vim-tiny
   shellcheck:shellcheck node:nodejs npm:npm
-  spin:spin systemd-analyze:systemd curl:curl prometheus:prometheus
+  spin:spin systemd-analyze:systemd curl:curl prometheus:prometheus ssh-keygen:openssh-client
 )
 compared=(tsp:task-spooler sem:parallel beanstalkd:beanstalkd strace:strace python3:python3)
 

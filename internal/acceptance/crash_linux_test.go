@@ -596,6 +596,11 @@ func (c *crash) play() {
 	c.sc.play(c)
 	dwindles(c.t, "all comes to rest", c.left, c.p.says)
 	c.oldTokens()
+	// Of lanes that anybody had the files stay, with their fences: here is one of a
+	// taker that was killed before it wrote anything.
+	if err := os.WriteFile(c.p.laneFile("idle"), nil, 0o600); err != nil {
+		c.t.Error(err)
+	}
 	c.run(sweeper, "gc", "--yes")
 	must(c.t, "exit 0", c.command("", "gc", "--yes"))
 	c.mu.Lock()

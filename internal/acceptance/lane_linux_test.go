@@ -87,8 +87,8 @@ func TestNeverTwoAgentsInOneLane(t *testing.T) {
 	}
 	eventually(t, "the lane is free", func() bool { return len(p.seats()) == 0 })
 	must(t, "exit 0", p.handsel("gc", "--yes"))
-	if exists(p.laneFile("l")) {
-		t.Error("the idle lane's file stays")
+	if !exists(p.laneFile("l")) {
+		t.Error("the lane's fence is lost with its file")
 	}
 	p.settled()
 }

@@ -126,6 +126,7 @@ type Attempt struct {
 	Signal    int            `json:"signal,omitempty"`
 	Reason    *record.Reason `json:"reason,omitempty"`
 	EndedAt   attempt.Time   `json:"ended_at,omitzero"`
+	Review    string         `json:"review,omitempty"` // of one that ended (C13)
 }
 
 // Driver is the process that claimed an attempt.
@@ -177,6 +178,7 @@ type Done struct {
 	Lane     string         `json:"lane"`
 	Attempt  string         `json:"attempt"`
 	RetryOf  string         `json:"retry_of,omitempty"`
+	Verdict  int            `json:"retry_verdict,omitempty"` // of RetryOf, when it was tried again
 	State    string         `json:"state"`
 	Outcome  string         `json:"outcome,omitempty"`
 	ExitCode *int           `json:"exit_code,omitempty"`

@@ -152,6 +152,8 @@ func TestMalformedRowIsRefusedByField(t *testing.T) {
 		{"id", func(r *Row) { r.ID = "{" + r.ID + "}" }},
 		{"id", func(r *Row) { r.ID = uuid.NewString() }}, // version 4
 		{"retry_of", func(r *Row) { r.RetryOf = "7" }},
+		{"retry_verdict", func(r *Row) { r.RetryVerdict = -1 }},
+		{"retry_verdict", func(r *Row) { r.RetryOf, r.RetryVerdict = "", 1 }},
 		{"queue_start", func(r *Row) { r.QueueStart = Time{} }},
 		{"queue_start", func(r *Row) { r.QueueStart = Time{noon.AddDate(90_000, 0, 0)} }},
 		{"boot_start_ns", func(r *Row) { r.BootStartNS = -1 }},

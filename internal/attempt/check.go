@@ -72,6 +72,9 @@ func (r *Row) checkIdentity() error {
 	if _, ok := dateOf(r.RetryOf); !ok && r.RetryOf != "" {
 		return bad("retry_of", "not a UUIDv7")
 	}
+	if r.RetryVerdict < 0 || r.RetryVerdict > maxCount || r.RetryVerdict > 0 && r.RetryOf == "" {
+		return bad("retry_verdict", "not a verdict's number")
+	}
 	return nil
 }
 

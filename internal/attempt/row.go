@@ -29,6 +29,7 @@ type Placement struct {
 	TimeoutS     float64 `json:"timeout_s,omitempty"`
 	IdleS        float64 `json:"idle_s,omitempty"`
 	LeaveDaemons bool    `json:"leave_daemons,omitempty"`
+	Review       bool    `json:"review,omitempty"` // it is to be reviewed once it has succeeded (P7)
 }
 
 // After holds a row until another ended: a lane's attempt of that moment, or one
@@ -46,6 +47,9 @@ type Row struct {
 	Lane    string `json:"lane"`
 	ID      string `json:"id"` // of the attempt, and of its run
 	RetryOf string `json:"retry_of,omitempty"`
+	// RetryVerdict is the number of the verdict that RetryOf had when it was tried
+	// again; 0 is none (P10).
+	RetryVerdict int `json:"retry_verdict,omitempty"`
 
 	QueueStart Time `json:"queue_start"`
 	// BootStartNS is QueueStart by CLOCK_BOOTTIME of the boot BootID, and EpochMS

@@ -87,6 +87,7 @@ was; otherwise the engine's, or 1 where that was 0.`,
 	_ = fs.MarkHidden("record") // it always is
 	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")
 	fs.StringVar(&f.opts.Lane, "lane", "", "own the lane `NAME` while it runs: two runs of one lane never overlap")
+	registerReview(fs, &f.opts.Review)
 	show.register(fs)
 	return cmd
 }

@@ -57,6 +57,9 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"quota":     (*app).quotaCommand,
 	"prio":      (*app).prioCommand,
 	"retry":     (*app).retryCommand,
+	"accept":    (*app).acceptCommand,
+	"reject":    (*app).rejectCommand,
+	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
 	"trust":  (*app).trustCommand,

@@ -100,6 +100,7 @@ func (f *enqueueFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.LeaveDaemons, "leave-daemons", false, "leave processes alive that made a session of their own")
 	fs.StringVar(&o.Author, "author", "", "`NAME` of who asked for it")
 	fs.StringArrayVar(&f.labels, "label", nil, "`K=V` to find it by")
+	registerReview(fs, &o.Review)
 	fs.BoolVar(&f.start, "start", false, "start a dispatcher where none runs")
 	fs.BoolVar(&f.asJSON, "json", false, "one JSON object")
 }

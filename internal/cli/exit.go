@@ -52,6 +52,9 @@ func exitStatus(err error) int {
 	if status, ok := claimStatus(err); ok {
 		return status
 	}
+	if status, ok := reviewStatus(err); ok {
+		return status
+	}
 	switch {
 	case err == nil:
 		return statusOK

@@ -144,7 +144,13 @@ Refused, nothing ran: 75 (the same command later may work), 1 (final), 77 or 78
 	fs.StringArrayVar(&f.pools, "pool", nil, "count against `POOL` too")
 	fs.StringVar(&f.opts.Lane, "lane", "", "own the lane `NAME` while it runs: two runs of one lane never overlap")
 	fs.StringVar(&f.opts.Profile, "profile", "", "`NAME` of the agent's profile; one that is a seat may start agents itself")
+	registerReview(fs, &f.opts.Review)
 	return cmd
+}
+
+// registerReview is the flag of the verbs that start an agent (P7).
+func registerReview(fs *pflag.FlagSet, into *bool) {
+	fs.BoolVar(into, "review", false, "once it has succeeded it waits for accept or reject, also where its lane and profile do not ask for that")
 }
 
 func (a *app) gateCommand() *cobra.Command {

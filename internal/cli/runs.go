@@ -22,6 +22,7 @@ type runsFlags struct {
 	engine  string
 	labels  []string
 	since   string
+	review  string
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -64,6 +65,7 @@ its acceptance, and from there to its release; and what the queue wait was spent
 	fs.StringVar(&f.state, "state", "", "only runs of this state or outcome ("+strings.Join(handsel.RunStates(), ", ")+")")
 	fs.StringVar(&f.engine, "engine", "", "only runs of this engine")
 	fs.StringArrayVar(&f.labels, "label", nil, "only runs with this label, `K=V`")
+	fs.StringVar(&f.review, "review", "", "only runs that ended and stand so in their review ("+strings.Join(handsel.ReviewStates(), ", ")+")")
 	fs.StringVar(&f.since, "since", "", "only runs of the last `D` (90s, 10m, 24h, seconds)")
 	return cmd
 }
@@ -81,6 +83,10 @@ func (f *runsFlags) filter(h *handsel.Home) (handsel.RunFilter, error) {
 	if f.state != "" && !contains(handsel.RunStates(), f.state) {
 		return out, &handsel.BadOption{Option: "state", Value: f.state, Why: "it must be one of " + strings.Join(handsel.RunStates(), ", ")}
 	}
+	if f.review != "" && !contains(handsel.ReviewStates(), f.review) {
+		return out, &handsel.BadOption{Option: "review", Value: f.review, Why: "it must be one of " + strings.Join(handsel.ReviewStates(), ", ")}
+	}
+	out.Review = f.review
 	if f.engine != "" {
 		name, err := h.EngineName(f.engine)
 		if err != nil {
@@ -135,7 +141,7 @@ func (a *app) listRuns(h *handsel.Home, f *runsFlags) error {
 	for i := range list.Runs {
 		r := &list.Runs[i]
 		rows = append(rows, []string{
-			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), ending(r)), 11), fit(account(r.Engine, r.Account), 14), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
+			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), reviewWord(r), ending(r)), 11), fit(account(r.Engine, r.Account), 14), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
 		})
 	}
 	if err := a.showRows([]string{"RUN", "VERB", "STATE", "END", "ENGINE", "COMMAND", "AGO", "RAN"}, rows); err != nil {
@@ -179,6 +185,18 @@ func ending(r *handsel.KnownRun) string {
 	return ""
 }
 
+// reviewWord is where a run stands in its review, which only one that succeeded
+// has.
+func reviewWord(r *handsel.KnownRun) string {
+	switch r.Review {
+	case handsel.ReviewNone:
+		return ""
+	case handsel.ReviewPending:
+		return "in review"
+	}
+	return r.Review
+}
+
 // failedBy is why an agent that exited failed, where its status alone does not
 // say it; empty for everything else.
 func failedBy(r *handsel.KnownRun) string {
@@ -220,8 +238,8 @@ func (a *app) showRefusals(h *handsel.Home, f *runsFlags) error {
 	if err != nil {
 		return err
 	}
-	if filter.State != "" {
-		return &usageError{fmt.Errorf("--refused and --state exclude each other")}
+	if filter.State != "" || filter.Review != "" {
+		return &usageError{fmt.Errorf("--refused excludes --state and --review")}
 	}
 	all, problems, err := h.Refusals(filter.Since, 0)
 	if err != nil {

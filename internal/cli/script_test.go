@@ -118,6 +118,11 @@ func setUp(env *testscript.Env, agent string) error {
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return err
 	}
+	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples"))
+	if err != nil {
+		return err
+	}
+	env.Setenv("EXAMPLES", examples)
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // a second at each end, under the race detector
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HANDSEL_HOME", home)

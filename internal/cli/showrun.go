@@ -44,15 +44,36 @@ that waits is shown as its row is. It changes nothing.`,
 			switch {
 			case argv:
 				return a.showArgv(h, found[0].ID)
-			case asJSON:
-				return a.printJSON(&found[0])
 			}
-			return a.showRun(&found[0])
+			past := a.reviewOf(h, &found[0])
+			if asJSON {
+				return a.printJSON(shownJSON{&found[0], past})
+			}
+			return a.showRun(&found[0], past)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object: the record, as it is judged now")
 	cmd.Flags().BoolVar(&argv, "argv", false, "the command line of enqueued work, one argument on each line, quoted")
 	return cmd
+}
+
+// shownJSON is a run with all that was decided about it.
+type shownJSON struct {
+	*handsel.KnownRun
+	Reviewed *handsel.Reviewed `json:"reviewed,omitempty"`
+}
+
+// reviewOf is what was decided about a run, nil when that is nothing.
+func (a *app) reviewOf(h *handsel.Home, r *handsel.KnownRun) *handsel.Reviewed {
+	past, err := h.ReviewOf(r)
+	if err != nil {
+		a.warnAll([]string{err.Error()})
+		return nil
+	}
+	if len(past.Checks) == 0 && len(past.Verdicts) == 0 && len(past.Releases) == 0 {
+		return nil
+	}
+	return past
 }
 
 // showArgv prints what an attempt was enqueued to start. Nothing else shows it.
@@ -76,7 +97,7 @@ func names(found []handsel.KnownRun) []string {
 }
 
 // showRun prints one field a line.
-func (a *app) showRun(r *handsel.KnownRun) error {
+func (a *app) showRun(r *handsel.KnownRun, past *handsel.Reviewed) error {
 	w := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
@@ -94,6 +115,7 @@ func (a *app) showRun(r *handsel.KnownRun) error {
 	if r.Reason != nil {
 		line("reason", r.Reason.Code+": "+r.Reason.Message)
 	}
+	a.showReview(r, past, line)
 	line("verb", r.Verb)
 	line("command", commandText(r))
 	line("directory", r.Cwd)

@@ -44,6 +44,8 @@ const (
 	DefaultOutputCap = 64 << 20
 	DefaultKeepDays  = 30
 	DefaultKeepBytes = 2 << 30
+
+	DefaultCheckTimeout = time.Hour
 )
 
 // Env is the world a configuration is read from. Empty fields mean the usual
@@ -105,6 +107,16 @@ type EngineConf struct {
 	LightArgs []string // what makes it do so
 }
 
+// ReviewConf is what must be reviewed, and how (P7, P8).
+type ReviewConf struct {
+	Lanes   []string      // patterns of lanes whose runs are reviewed
+	Checks  [][]string    // run in the working directory before a verdict
+	Lenient bool          // checks that failed do not keep from accepting
+	Pools   []string      // what the checks count against, as a gate does
+	Timeout time.Duration // of each check
+	Verify  []string      // vouches for who gave a verdict; empty: nothing does
+}
+
 // Settings is the configuration in force at one moment. It is a plain value;
 // reading it again gives another one.
 type Settings struct {
@@ -130,6 +142,7 @@ type Settings struct {
 	Interactive string            // "heavy" or "light-count"
 
 	EngineOf map[string]EngineConf
+	Review   ReviewConf
 
 	Pressure   PressureConf
 	Dispatch   DispatchConf
@@ -210,7 +223,8 @@ func defaults() *Settings {
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
 		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin},
 		QuotaOf: map[string]QuotaConf{}, AccountsOf: map[string]map[string]AccountConf{}, Later: map[string]any{},
-		from: map[string]string{}, varCaps: map[string][]Cap{},
+		Review: ReviewConf{Pools: []string{"review"}, Timeout: DefaultCheckTimeout},
+		from:   map[string]string{}, varCaps: map[string][]Cap{},
 	}
 }
 

@@ -456,13 +456,11 @@ func TestTablesOfLaterVersionsAreKeptAsTheyAre(t *testing.T) { // C7
 	w := newWorld(t).user(`
 [credentials.claude]
 env_file = "/x"
-[review]
-checks = [["make", "test"]]
 [gate.rules]
 "./gradlew" = "gradle"
-`).extra("[review]\nverify = [\"v\"]\n")
+`).extra("[credentials.codex]\nenv_file = \"/y\"\n")
 	s := w.load()
-	if len(s.Later["review"].(map[string]any)) != 2 || len(s.Later) != 3 {
+	if len(s.Later["credentials"].(map[string]any)) != 2 || len(s.Later) != 2 {
 		t.Errorf("%+v", s.Later)
 	}
 }
@@ -484,6 +482,39 @@ func TestCommandsOfAllFilesAreTold(t *testing.T) { // P13
 	}
 	if s.Dispatch.Metrics != "[::1]:9464" || s.Dispatch.Starting != 4 {
 		t.Errorf("%+v", s.Dispatch)
+	}
+}
+
+func TestReviewIsReadAsWritten(t *testing.T) { // P7, P8
+	s := newWorld(t).user(`
+[review]
+lanes = ["api/*"]
+checks = [["make", "test"], ["lint"]]
+check_pools = ["quality", "review"]
+check_timeout = "5m"
+verify = ["v", ""]
+`).extra("[review]\nrequire_checks = false\n").load()
+	want := ReviewConf{
+		Lanes: []string{"api/*"}, Checks: [][]string{{"make", "test"}, {"lint"}}, Lenient: true, Pools: []string{"quality", "review"},
+		Timeout: 5 * time.Minute, Verify: []string{"v", ""},
+	}
+	if !reflect.DeepEqual(s.Review, want) {
+		t.Errorf("%+v, want %+v", s.Review, want)
+	}
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := Set(path, "review.checks", `[["make", "test"]]`); err != nil {
+		t.Error(err)
+	}
+	if err := Set(path, "review.checks", "make test"); !errors.As(err, new(*Bad)) {
+		t.Errorf("a command that is no list: %v", err)
+	}
+	for _, bad := range []string{
+		`checks = ["make"]`, `checks = [[]]`, `checks = [["", "x"]]`, `checks = [["a\u0000"]]`, `checks = "make"`, `checks = [[1]]`,
+		`verify = [""]`, `verify = "v"`, `check_pools = []`, `check_pools = ["A"]`, `check_timeout = 0`, `require_checks = "no"`, `lane = ["x"]`,
+	} {
+		if _, err := Load(newWorld(t).user("[review]\n" + bad + "\n").env); !errors.As(err, new(*Bad)) {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }
 

@@ -211,6 +211,10 @@ func literalOf(kind kind, value string) string {
 		if trimmed != "" && strings.Trim(trimmed, "0123456789, ") == "" {
 			return "[" + trimmed + "]"
 		}
+	case commands:
+		if strings.HasPrefix(trimmed, "[") && !strings.ContainsAny(trimmed, "\n") {
+			return trimmed
+		}
 	case words:
 		return tomlValue(splitList(strings.TrimSuffix(strings.TrimPrefix(trimmed, "["), "]")))
 	}

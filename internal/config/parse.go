@@ -203,7 +203,7 @@ func (w *walker) table(path []string, at span, array bool) {
 
 func isLater(top string) bool { return strings.Contains(laterTables, " "+top+" ") }
 
-const laterTables = " credentials review gate "
+const laterTables = " credentials gate "
 
 func (w *walker) keyValue(node *unstable.Node, table []string) {
 	path, at := keyOf(node, table)

@@ -23,6 +23,7 @@ const (
 	decimal  // a plain number, with a fraction or without
 	words    // a list of texts
 	ports    // a list of TCP ports
+	commands // a list of commands, each a list of texts
 	open     // anything: read by another part of the program
 )
 
@@ -92,10 +93,15 @@ var schema = []*key{
 	k("quota.*.every", duration, positive, quota(func(q *QuotaConf, v any) { q.Every = v.(time.Duration) })),
 	k("quota.*.timeout", duration, positive, quota(func(q *QuotaConf, v any) { q.Timeout = v.(time.Duration) })),
 	k("accounts.*.*.env.*", text, plainText, accountEnv),
+	k("review.lanes", words, nil, func(s *Settings, _ []string, v any) { s.Review.Lanes = v.([]string) }),
+	k("review.checks", commands, nil, func(s *Settings, _ []string, v any) { s.Review.Checks = v.([][]string) }),
+	k("review.require_checks", yes, nil, func(s *Settings, _ []string, v any) { s.Review.Lenient = !v.(bool) }),
+	k("review.check_pools", words, poolNames, func(s *Settings, _ []string, v any) { s.Review.Pools = v.([]string) }),
+	k("review.check_timeout", duration, positive, func(s *Settings, _ []string, v any) { s.Review.Timeout = v.(time.Duration) }),
+	k("review.verify", words, program, func(s *Settings, _ []string, v any) { s.Review.Verify = v.([]string) }),
 	// The tables below are kept as they are, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
-	k("review.**", open, nil, nil),
 	k("gate.rules.**", open, nil, nil),
 }
 
@@ -117,6 +123,20 @@ func oneOf(allowed ...string) func(any) string {
 		}
 		return `it must be "` + strings.Join(allowed, `" or "`) + `"`
 	}
+}
+
+// poolNames asks for names of pools, at least one.
+func poolNames(v any) string {
+	names := v.([]string)
+	if len(names) == 0 {
+		return "it must name a pool"
+	}
+	for _, name := range names {
+		if !ValidName(name) {
+			return "a pool's name is a-z, 0-9, _ and -, at most 63, not beginning with a sign"
+		}
+	}
+	return ""
 }
 
 func positive(v any) string {

@@ -58,6 +58,12 @@ func (s *Settings) Show() []Shown {
 	s.showDispatch(add)
 	out = append(out, s.showNotify()...)
 	s.showQuota(add)
+	add("review.lanes", s.Review.Lanes)
+	add("review.checks", s.Review.Checks)
+	add("review.require_checks", !s.Review.Lenient)
+	add("review.check_pools", s.Review.Pools)
+	add("review.check_timeout", s.Review.Timeout)
+	add("review.verify", s.Review.Verify)
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}
@@ -93,6 +99,12 @@ func tomlValue(v any) string {
 			quoted[i] = tomlText(s)
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
+	case [][]string:
+		lines := make([]string, len(v))
+		for i, argv := range v {
+			lines[i] = tomlValue(argv)
+		}
+		return "[" + strings.Join(lines, ", ") + "]"
 	case []uint16:
 		numbers := make([]string, len(v))
 		for i, n := range v {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,6 +144,8 @@ func (k kind) value(v any, raw string) (out any, why string) {
 		return wordsValue(v)
 	case ports:
 		return portsValue(v)
+	case commands:
+		return commandsValue(v)
 	}
 	return v, ""
 }
@@ -205,6 +208,39 @@ func wordsValue(v any) (any, string) {
 		out = append(out, s)
 	}
 	return out, ""
+}
+
+// commandsValue judges a list of command lines.
+func commandsValue(v any) (any, string) {
+	const not = `it must be a list of commands, each a list of texts, as [["make", "test"]]`
+	list, ok := v.([]any)
+	if !ok {
+		return nil, not
+	}
+	out := make([][]string, 0, len(list))
+	for _, item := range list {
+		argv, why := wordsValue(item)
+		if why != "" {
+			return nil, not
+		}
+		if why := program(argv); why != "" || len(argv.([]string)) == 0 {
+			return nil, not
+		}
+		out = append(out, argv.([]string))
+	}
+	return out, ""
+}
+
+// program is what is wrong with a command line; one without words is none.
+func program(v any) string {
+	argv := v.([]string)
+	switch {
+	case len(argv) > 0 && argv[0] == "":
+		return "it names no program"
+	case slices.ContainsFunc(argv, func(word string) bool { return strings.ContainsRune(word, 0) }):
+		return "a NUL byte is in one of the texts"
+	}
+	return ""
 }
 
 // portsValue judges a list of ports; one with none in it is not nil.

@@ -18,6 +18,7 @@ import (
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/queue"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 )
 
 // cancel ends an attempt in whatever state it is (C083). One that is driven is
@@ -158,7 +159,7 @@ func (d *Dispatcher) retry(old *attempt.Row, state string, lost int) (*attempt.R
 		return nil, err
 	}
 	next := *old
-	next.ID, next.RetryOf, next.RetryLost = record.NewID(), old.ID, lost
+	next.ID, next.RetryOf, next.RetryLost, next.RetryVerdict = record.NewID(), old.ID, lost, d.verdictOn(old.ID)
 	if _, err := d.reserve(&next); err != nil {
 		return nil, err
 	}
@@ -183,6 +184,23 @@ func (d *Dispatcher) retry(old *attempt.Row, state string, lost int) (*attempt.R
 		d.ended(next.Lane) // who comes after the lane comes after this one now
 	})
 	return &next, nil
+}
+
+// verdictOn is the number of the verdict an attempt has, 0 without one (P10).
+func (d *Dispatcher) verdictOn(id string) int {
+	rec, err := record.Load(d.cfg.Home, id)
+	if err != nil {
+		return 0 // it has no record, and what has none has no verdict
+	}
+	h, err := review.Load(d.cfg.Home, rec)
+	if err != nil {
+		d.cfg.Log.Error("read the review of an attempt", "attempt", id, "error", err)
+		return 0
+	}
+	if v := h.Last(); v != nil {
+		return v.N
+	}
+	return 0
 }
 
 // retryLost starts again what was lost, as often as its row says.

@@ -57,7 +57,7 @@ func (d *Dispatcher) grant(ask *handoff.Claim, peer handoff.Peer) (*open, error)
 	// the kernel says who that is (C132).
 	a.driver = identify(peer.Pid)
 	who := queue.Driver{Pid: a.driver.Pid, Ticks: a.driver.Ticks, BootID: a.driver.Boot}
-	a.fence, err = d.db.Grant(context.Background(), a.id, o.hash, who, a.hold.Record().Fence)
+	a.fence, err = d.fence(a.hold, a.id, o.hash, who)
 	if err != nil {
 		d.do(func() { d.ungranted(o, err) })
 		return nil, err
@@ -71,6 +71,23 @@ func (d *Dispatcher) grant(ask *handoff.Claim, peer handoff.Peer) (*open, error)
 		d.lanes[a.lane] = a.id
 	})
 	return a, nil
+}
+
+// fence grants the lane its next fence: greater than any that the database or the
+// lane's file knows of. The file knows it before anybody is told, so that a direct
+// run that gets the lane after a crash takes a greater one (P9).
+func (d *Dispatcher) fence(h *lane.Hold, id string, hash []byte, who queue.Driver) (uint64, error) {
+	n, err := d.db.Grant(context.Background(), id, hash, who, h.Record().Fence)
+	if err != nil {
+		return 0, err
+	}
+	failpoint.Hit("grant.fenced")
+	rec := d.laneRecord(id)
+	rec.Fence = n
+	if err := h.SetOwner(rec); err != nil { // the driver writes it as well, or does not begin
+		d.cfg.Log.Warn("record a fence", "lane", h.Name(), "fence", n, "error", err)
+	}
+	return n, nil
 }
 
 // identify is who a pid is now, or as much as can be said.

@@ -21,6 +21,7 @@ import (
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/queue"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 )
 
 // desk answers what moves no descriptor (L24).
@@ -258,9 +259,27 @@ func (d *Dispatcher) getAttempts(w http.ResponseWriter, r *http.Request) {
 	}
 	out := api.Attempts{V: api.Version, Attempts: []api.Attempt{}}
 	for _, at := range found {
-		out.Attempts = append(out.Attempts, shown(at))
+		a := shown(at)
+		a.Review = d.reviewOf(at)
+		out.Attempts = append(out.Attempts, a)
 	}
 	api.Answer(w, out)
+}
+
+// reviewOf is where an attempt stands in its review, by what is on disk: the
+// database knows nothing of it (C13).
+func (d *Dispatcher) reviewOf(at *queue.Attempt) string {
+	if at.State != record.Ended {
+		return ""
+	}
+	if at.Outcome != record.Exited { // and so has not succeeded
+		return review.None
+	}
+	rec, err := record.Load(d.cfg.Home, at.Row.ID)
+	if err != nil {
+		return review.None
+	}
+	return review.Of(d.cfg.Home, rec)
 }
 
 func (d *Dispatcher) find(f api.Filter) ([]*queue.Attempt, error) {
@@ -399,7 +418,7 @@ func (d *Dispatcher) target(t api.Target) (*queue.Attempt, error) {
 func done(at *queue.Attempt, did, text string) api.Done {
 	a := shown(at)
 	return api.Done{
-		V: api.Version, Lane: at.Row.Lane, Attempt: at.Row.ID, RetryOf: at.Row.RetryOf, State: at.State, Outcome: at.Outcome,
+		V: api.Version, Lane: at.Row.Lane, Attempt: at.Row.ID, RetryOf: at.Row.RetryOf, Verdict: at.Row.RetryVerdict, State: at.State, Outcome: at.Outcome,
 		Did: did, Message: text, Priority: at.Row.Priority, Fence: at.Fence, Driver: a.Driver, Reason: at.Reason,
 	}
 }
@@ -474,6 +493,7 @@ func (d *Dispatcher) postRetry(w http.ResponseWriter, r *http.Request) {
 	}
 	out := done(at, "retried", "")
 	out.RetryOf, out.Attempt, out.State, out.Outcome, out.Reason = at.Row.ID, next.ID, attempt.Queued, "", nil
+	out.Verdict = next.RetryVerdict
 	api.Answer(w, out)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/handsel/handsel/internal/notify"
 	"github.com/handsel/handsel/internal/queue"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 )
 
 // tellPatience is how long commands that are being told may go on when the
@@ -31,6 +32,10 @@ func (d *Dispatcher) tellAttempt(a *open, kind string) {
 // tellEnd tells of an end that is written.
 func (d *Dispatcher) tellEnd(r *attempt.Row, end *queue.End) {
 	how := notify.End{Outcome: end.Outcome, Result: end.Result, Kind: end.Kind, Reason: end.Reason, ExitCode: end.ExitCode}
+	if end.Outcome == record.Exited && d.cfg.Teller.Wants("review") {
+		run, err := record.Load(d.cfg.Home, r.ID) // its driver wrote there that it waits for a verdict
+		how.Review = err == nil && run.Review == review.Pending
+	}
 	c := d.changed(r, record.Ended, how.Kinds()...)
 	c.Outcome, c.Result, c.Failure, c.Reason, c.Exit, c.Signal = end.Outcome, end.Result, end.Kind, end.Reason, end.ExitCode, end.Signal
 	d.cfg.Teller.Tell(c)

@@ -49,6 +49,7 @@ var floors = map[string]int{
 	"internal/notify":  3,
 	"internal/queue":   3,
 	"internal/quota":   3,
+	"internal/review":  3,
 
 	"internal/dispatch": 4,
 	"internal/doctor":   4,

@@ -17,6 +17,7 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -171,6 +172,21 @@ func (h *Hold) SetOwner(rec Record) error {
 	}
 	h.marked = named
 	return nil
+}
+
+// Grant gives the lane the next fence, for an owner that comes by no grant of the
+// dispatcher's: a direct run, on taking the lane (P9). It returns the fence. An
+// error means that the owner has none, whatever the file now holds.
+func (h *Hold) Grant() (uint64, error) {
+	rec := h.rec
+	if rec.Fence >= math.MaxInt64 { // as far as the dispatcher's database counts
+		return 0, fmt.Errorf("lane %s: fence %d leaves no greater one", strconv.QuoteToASCII(rec.Lane), rec.Fence)
+	}
+	rec.Fence++
+	if err := h.SetOwner(rec); err != nil {
+		return 0, err
+	}
+	return rec.Fence, nil
 }
 
 // SetChild writes the agent's identity into the lane. An error means that the

@@ -41,8 +41,9 @@ type Process struct {
 type Record struct {
 	V    int    `json:"v"`
 	Lane string `json:"lane"` // the full name, which the file's need not tell (C11)
-	// Fence is the number of the last grant of this lane (L14); 0 = it was never
-	// granted. It only grows, and it is the one thing that outlives every owner.
+	// Fence is the number of the last grant of this lane, by the dispatcher (L14) or
+	// on being taken by a direct run (P9); 0 = it was never granted. It only grows,
+	// and it is the one thing that outlives every owner.
 	Fence uint64 `json:"fence,omitempty"`
 
 	Role    string `json:"role,omitempty"`

@@ -50,6 +50,7 @@ type End struct {
 	Outcome, Result, Kind string
 	Reason                *record.Reason
 	ExitCode              *int
+	Review                bool // it waits for a verdict now
 }
 
 // Kinds are the kinds of a change that is an end, the narrowest first.
@@ -62,6 +63,9 @@ func (e End) Kinds() []string {
 	case e.Outcome == record.Cancelled:
 		return []string{"cancelled"}
 	case e.Result == record.Succeeded, e.Result == "" && e.Outcome == record.Exited && e.ExitCode != nil && *e.ExitCode == 0:
+		if e.Review {
+			return []string{"review", "succeeded"}
+		}
 		return []string{"succeeded"}
 	case e.Kind == "limit", e.Kind == "login":
 		return []string{e.Kind, "failed"}
@@ -128,6 +132,11 @@ type Teller struct {
 	stop    context.CancelFunc
 	life    context.Context //nolint:containedctx // of the commands, which outlive the call that told
 	idle    chan struct{}   // closed when nothing runs; nil: nobody waits for that
+}
+
+// Wants tells whether any command is to be told of changes of that kind.
+func (t *Teller) Wants(kind string) bool {
+	return t != nil && slices.ContainsFunc(t.Rules(), func(r config.Notify) bool { return slices.Contains(r.On, kind) })
 }
 
 // Tell has the commands told that the change concerns. It returns at once.

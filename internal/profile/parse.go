@@ -187,6 +187,11 @@ func (p *Profile) set(s setting) (err error) {
 		p.Timeout, err = duration(s.value)
 	case "idle":
 		p.Idle, err = duration(s.value)
+	case "review":
+		var ok bool
+		if p.Review, ok = s.value.(bool); !ok {
+			err = errors.New("it must be true or false")
+		}
 	case "name", "description": // for people
 	default:
 		p.warn(s, "unknown key "+strconv.QuoteToASCII(s.key)+" is passed over")

@@ -46,6 +46,7 @@ type Profile struct {
 	Args     []string // for the engine
 	Timeout  time.Duration
 	Idle     time.Duration
+	Review   bool // what it did is to be reviewed
 
 	// Warnings are what was passed over, a line each.
 	Warnings []string

@@ -35,17 +35,19 @@ type more struct {
 	IdleS        float64           `json:"idle_s,omitempty"`
 	LeaveDaemons bool              `json:"leave_daemons,omitempty"`
 	Driver       []string          `json:"driver,omitempty"`
+	Review       bool              `json:"review,omitempty"`
+	RetryVerdict int               `json:"retry_verdict,omitempty"`
 }
 
 func moreOf(r *attempt.Row) *more {
 	p := &r.Placement
-	return &more{r.RetryOf, r.RetryLost, p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, r.Driver}
+	return &more{r.RetryOf, r.RetryLost, p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, r.Driver, p.Review, r.RetryVerdict}
 }
 
 func (m *more) give(r *attempt.Row) {
 	p := &r.Placement
-	r.RetryOf, r.RetryLost, r.Driver = m.RetryOf, m.RetryLost, m.Driver
-	p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons = m.Account, m.Profile, m.Pools, m.Caps, m.TimeoutS, m.IdleS, m.LeaveDaemons
+	r.RetryOf, r.RetryLost, r.Driver, r.RetryVerdict = m.RetryOf, m.RetryLost, m.Driver, m.RetryVerdict
+	p.Account, p.Profile, p.Pools, p.Caps, p.TimeoutS, p.IdleS, p.LeaveDaemons, p.Review = m.Account, m.Profile, m.Pools, m.Caps, m.TimeoutS, m.IdleS, m.LeaveDaemons, m.Review
 }
 
 // bindRow binds a new row.

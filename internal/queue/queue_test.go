@@ -962,3 +962,16 @@ func TestBackupIsTheDatabase(t *testing.T) {
 		t.Errorf("the copy has events %q, want %q", got, want)
 	}
 }
+
+// P7, P10: that a row is to be reviewed, and the verdict on what it tries again,
+// outlive the dispatcher.
+func TestRowKeepsWhatItSaysOfReviews(t *testing.T) {
+	db := fresh(t)
+	r := row("a")
+	r.RetryOf, r.RetryVerdict, r.Placement.Review = record.NewID(), 3, true
+	must(t, db.Accept(ctx, r))
+	got := find(t, db, r.ID).Row
+	if got.RetryOf != r.RetryOf || got.RetryVerdict != 3 || !got.Placement.Review {
+		t.Errorf("%+v", got)
+	}
+}

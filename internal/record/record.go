@@ -76,10 +76,19 @@ type Run struct {
 	Workload    string `json:"workload,omitempty"`
 	Confinement string `json:"confinement"` // how it is confined; "none"
 	Pools       []Pool `json:"pools,omitempty"`
-	// Lane is the seat of work the run owned, Fence the number of the grant by
-	// which an attempt got it; a direct run has none.
-	Lane  string `json:"lane,omitempty"`
-	Fence uint64 `json:"fence,omitempty"`
+	// Lane is the seat of work the run owned, Fence the number by which it got it:
+	// of the grant, or of a direct run's taking it. It is greater than that of any
+	// run that had the lane before (P9).
+	Lane     string `json:"lane,omitempty"`
+	Fence    uint64 `json:"fence,omitempty"`
+	Enqueued bool   `json:"enqueued,omitempty"` // it is an attempt, and no direct run
+
+	// Review is "pending" once it succeeded and is to be reviewed (P7). What came
+	// of that stands in files of its own (room review). RetryOf is the attempt that
+	// it tries again, RetryVerdict the number of that one's verdict, if it had one.
+	Review       string `json:"review,omitempty"`
+	RetryOf      string `json:"retry_of,omitempty"`
+	RetryVerdict int    `json:"retry_verdict,omitempty"`
 
 	// What the engine's stream told of itself, as far as somebody read it.
 	Session       string        `json:"session_id,omitempty"` // of the conversation

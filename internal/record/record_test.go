@@ -395,6 +395,22 @@ func TestRetentionListsOnlyWhatHasEnded(t *testing.T) { // E14
 	}
 }
 
+// P7: a run that waits for a verdict goes by no age, and one that has it does.
+func TestRetentionLeavesWhatWaitsForAVerdict(t *testing.T) {
+	d := newHome(t)
+	now := time.Now()
+	r := small(Ended)
+	r.Outcome, r.EndedAt, r.Review = Exited, At(now.AddDate(0, 0, -90)), "pending"
+	id := put(t, d, now.AddDate(0, 0, -90), r)
+	if all, _, err := Expired(context.Background(), d, now, 30, 1); err != nil || len(all) != 0 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	must(t, os.WriteFile(filepath.Join(Dir(d, id), "verdict.1.json"), []byte("{}"), 0o600))
+	if all, _, err := Expired(context.Background(), d, now, 30, 1); err != nil || len(all) != 1 || all[0].ID != id {
+		t.Fatalf("%+v, %v", all, err)
+	}
+}
+
 func TestRetentionListsOldRefusals(t *testing.T) {
 	d := newHome(t)
 	must(t, Refuse(d, refusal()))

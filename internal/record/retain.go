@@ -29,7 +29,7 @@ type Old struct {
 // Expired lists what is older than keepDays, and the oldest beyond keepBytes in
 // all, oldest first; 0 sets no bound. Only what has ended is listed: a record
 // that says otherwise, or cannot be read, stays, whatever its age. Nothing is
-// removed. When ctx ends first, nothing is listed.
+// removed. What waits for a verdict stays as well (P7). When ctx ends first, nothing is listed.
 func Expired(ctx context.Context, d home.Dir, now time.Time, keepDays int, keepBytes int64) (old []Old, problems []Problem, err error) {
 	var ended []Old
 	var total int64
@@ -41,6 +41,7 @@ func Expired(ctx context.Context, d home.Dir, now time.Time, keepDays int, keepB
 			case errors.Is(err, fs.ErrNotExist):
 			case err != nil:
 				problems = append(problems, Problem{filepath.Join(day.Path(), id), err})
+			case undecided(day, r): // a person is awaited
 			case r.State == Ended && r.V <= Version:
 				ended = append(ended, Old{ID: id, Path: filepath.Join(day.Path(), id), Bytes: size, Since: endOf(r), date: date})
 			}
@@ -76,6 +77,18 @@ func Expired(ctx context.Context, d home.Dir, now time.Time, keepDays int, keepB
 	}
 	return old, problems, err
 }
+
+// undecided tells of a run that waits for a verdict: no age ends that.
+func undecided(day *home.Folder, r *Run) bool {
+	if r.Review != pending {
+		return false
+	}
+	decided, err := filepath.Glob(filepath.Join(day.Path(), r.ID, "verdict.*.json"))
+	return err == nil && len(decided) == 0
+}
+
+// pending is Run.Review of a run that is to be reviewed.
+const pending = "pending"
 
 // endOf is when a run ended; one whose record does not say ended when it began.
 func endOf(r *Run) time.Time {

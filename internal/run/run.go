@@ -16,6 +16,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -128,6 +129,10 @@ type Deps struct {
 	// Confine says, once the run is admitted, what its child is put under (E6);
 	// its nil is nothing.
 	Confine func() proc.Confinement
+
+	// Env is what the child gets over Spec.Env that is only known once the run is
+	// admitted; its nil is nothing.
+	Env func() []string
 }
 
 // The words of C13 for how a run ended.
@@ -391,6 +396,9 @@ func (r *run) spawn() error {
 		} else {
 			r.onClose(proc.KeepReaping())
 		}
+	}
+	if r.deps.Env != nil {
+		r.spec.Env = append(slices.Clip(r.spec.Env), r.deps.Env()...)
 	}
 	spec := proc.Spec{
 		Argv: r.spec.Argv, Dir: r.spec.Dir, Env: ChildEnv(r.spec), Keep: r.spec.KeepFDs, Run: r.spec.RunID,

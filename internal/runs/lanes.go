@@ -51,9 +51,7 @@ func ofLane(id string, s *lane.Seen) Run {
 	r.Lane, r.Argv0, r.HostBoot = s.Name, rec.Argv0, rec.BootID
 	r.Handsel = *identity(rec.HolderClaim())
 	r.QueuedAt = record.At(rec.SinceTime())
-	if rec.Attempt != "" {
-		r.Fence = rec.Fence
-	}
+	r.Fence, r.Enqueued = rec.Fence, rec.Attempt != ""
 	if child, named := rec.ChildClaim(); named {
 		r.Child, r.State = identity(child), record.Running
 	}

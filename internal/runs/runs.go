@@ -30,6 +30,7 @@ import (
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/record"
+	"github.com/handsel/handsel/internal/review"
 	"github.com/handsel/handsel/internal/slot"
 )
 
@@ -156,6 +157,7 @@ type Filter struct {
 	Engine string
 	Labels map[string]string
 	Since  time.Time
+	Review string // a state of its review (C13)
 }
 
 // IsState tells whether word may stand in Filter.State.
@@ -175,6 +177,9 @@ func (f Filter) wants(r *Run) bool {
 		}
 	}
 	if f.Engine != "" && f.Engine != r.Engine {
+		return false
+	}
+	if f.Review != "" && (f.Review != r.Review || !r.Ended()) {
 		return false
 	}
 	if began := r.Began(); !f.Since.IsZero() && began.Before(f.Since) {
@@ -339,10 +344,10 @@ func (n *now) ids() []string {
 
 // judge is what a record says, overruled by what the kernel says.
 func (n *now) judge(rec *record.Run) Run {
-	r := Run{Run: *rec, Sources: []string{FromRecord}}
 	if rec.State == record.Ended {
-		return r
+		return Recorded(n.at.Home, rec)
 	}
+	r := Run{Run: *rec, Sources: []string{FromRecord}}
 	slots, waiting := n.slots[rec.ID], n.tickets[rec.ID]
 	if slots != nil {
 		r.Sources = append(r.Sources, FromSlot)
@@ -366,10 +371,20 @@ func (n *now) judge(rec *record.Run) Run {
 		// A supervisor writes how it ended and then goes. Now that it was seen
 		// gone, its last word is on disk, whatever was read before.
 		if last, err := record.Load(n.at.Home, rec.ID); err == nil && last.State == record.Ended {
-			return Run{Run: *last, Sources: r.Sources}
+			ended := Recorded(n.at.Home, last)
+			ended.Sources = r.Sources
+			return ended
 		}
 		n.lose(&r)
 	}
+	return r
+}
+
+// Recorded is a run that has ended, by its record, and where it stands in its
+// review (C13).
+func Recorded(d home.Dir, rec *record.Run) Run {
+	r := Run{Run: *rec, Sources: []string{FromRecord}}
+	r.Review = review.Of(d, rec)
 	return r
 }
 
