@@ -118,9 +118,9 @@ func (f *Folder) Append(name string, line []byte, max int64) error {
 	path := filepath.Join(f.path, name)
 	const flags = unix.O_WRONLY | unix.O_APPEND
 	fd, size, err := openTrusted(f.at, name, path, flags, ownOnly)
-	if errors.Is(err, fs.ErrNotExist) {
+	for errors.Is(err, fs.ErrNotExist) {
 		fd, err = createAt(f.at, name, path, 0o600, unix.O_APPEND)
-		if errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrExist) { // it may be renamed away again before we open it
 			fd, size, err = openTrusted(f.at, name, path, flags, ownOnly)
 		}
 	}

@@ -273,9 +273,19 @@ func TestSentencesTellWhoHandedWhatToWhom(t *testing.T) {
 		{Event{What: Ended, Attempt: id, Lane: "a", Text: "exited 0", RanS: 4.25, To: "nobody"},
 			"Run a1297a89 ended, exit status 0, by its record, after 4.3s, and gave its slots and its lane back."},
 		{Event{Permission: Acceptance, What: "accepted", Attempt: id, Lane: "a", By: "kim", From: "review", To: "accepted", Evidence: []string{"tests", "CI 12"}},
-			`Attempt a1297a89 of lane "a" was accepted (acceptance, from review to accepted), by kim, on the evidence of tests and CI 12.`},
-		{Event{Permission: Quota, What: "parked", Engine: "claude", Account: "work", Text: "the limit was reached.", Until: noon(0)},
-			"Account claude work was parked: the limit was reached, until 2026-12-01 12:00:00 UTC."},
+			`kim accepted attempt a1297a89 of lane "a", on the evidence of tests and CI 12.`},
+		{Event{Permission: Acceptance, What: "rejected", Attempt: id, Lane: "a", By: "kim", Identity: "sha256:1477146717dea7080b704ff6a0142a32", Evidence: []string{"verdict 1"}, Text: "no tests."},
+			`kim rejected attempt a1297a89 of lane "a" as it was then (sha256:1477146717de), on the evidence of verdict 1: no tests.`},
+		{Event{Permission: Release, What: "released", Attempt: id, Lane: "a", By: "kim", Evidence: []string{"verdict 1", "fence 2"}},
+			`kim let attempt a1297a89 of lane "a" go out, on the evidence of verdict 1 and fence 2.`},
+		{Event{Permission: Release, What: "not released", Attempt: id, By: "kim", Code: "timed_out"},
+			`kim was to let run a1297a89 go out, and the command that does it failed (timed out).`},
+		{Event{Permission: Release, What: "refused", Attempt: id, Lane: "a", By: "kim", Text: "a newer attempt runs"},
+			`kim asked for the release of attempt a1297a89 of lane "a" and was refused: a newer attempt runs.`},
+		{Event{Permission: Quota, What: "parked", Engine: "claude", Account: "work", Attempt: id, Text: "account claude/work is limited: usage limit.", Until: noon(0)},
+			"Account claude/work is limited: usage limit; its starts wait until 2026-12-01 12:00:00 UTC. Run a1297a89 has seen it."},
+		{Event{Permission: Quota, What: "probed", Engine: "claude", Attempt: id}, "Run a1297a89 was let through to find out whether engine claude works again."},
+		{Event{Permission: Quota, What: "cleared", Engine: "claude", By: "run " + id}, "Engine claude may start again, by run a1297a89."},
 	} {
 		if got := Sentence(&tt.e); got != tt.want {
 			t.Errorf("%s\nwant %s", got, tt.want)

@@ -16,8 +16,10 @@ func Sentence(e *Event) string {
 			return text
 		}
 	}
-	if text := ofRun(e); text != "" {
-		return text
+	for _, words := range []func(*Event) string{ofRun, ofVerdict, ofAccount} {
+		if text := words(e); text != "" {
+			return text
+		}
 	}
 	return ofOther(e)
 }
@@ -104,6 +106,94 @@ func endedText(e *Event) string {
 		return text + "; it keeps " + back + " for an agent that could not be ended."
 	}
 	return text + ", and gave " + back + " back."
+}
+
+// ofVerdict tells verdicts and releases.
+func ofVerdict(e *Event) string {
+	switch {
+	case e.Permission == Acceptance && (e.What == Accepted || e.What == Rejected):
+		text := fmt.Sprintf("%s %s %s", e.by(), e.What, e.thing())
+		if e.Identity != "" {
+			text += " as it was then (" + brief(e.Identity) + ")"
+		}
+		return text + e.rests() + reason(e.Text) + "."
+	case e.Permission != Release:
+		return ""
+	case e.What == Released:
+		text := fmt.Sprintf("%s let %s go out%s", e.by(), e.thing(), e.rests())
+		if e.Text != "" {
+			return text + "; something spoke against it, and the reason given is: " + strings.TrimSuffix(e.Text, ".") + "."
+		}
+		return text + "."
+	case e.What == "not released":
+		return fmt.Sprintf("%s was to let %s go out%s, and the command that does it failed (%s).", e.by(), e.thing(), e.rests(), strings.ReplaceAll(e.Code, "_", " "))
+	case e.What == "refused":
+		return fmt.Sprintf("%s asked for the release of %s and was refused%s.", e.by(), e.thing(), reason(e.Text))
+	}
+	return ""
+}
+
+// rests is what an event rests on.
+func (e *Event) rests() string {
+	if len(e.Evidence) == 0 {
+		return ""
+	}
+	all := make([]string, len(e.Evidence))
+	for i, one := range e.Evidence {
+		all[i] = brief(one)
+	}
+	return ", on the evidence of " + list(all)
+}
+
+// brief is a digest as people compare it.
+func brief(text string) string {
+	if hex, ok := strings.CutPrefix(text, "sha256:"); ok && len(hex) > 12 {
+		return "sha256:" + hex[:12]
+	}
+	return text
+}
+
+// ofAccount tells what became of engine accounts.
+func ofAccount(e *Event) string {
+	if e.Permission != Quota {
+		return ""
+	}
+	text := strings.TrimSuffix(e.Text, ".")
+	switch e.What {
+	case "parked", "paused", "paced":
+		if text == "" {
+			return ""
+		}
+		text = strings.ToUpper(text[:1]) + text[1:]
+		if e.What != "paced" {
+			text += "; its starts wait"
+		}
+		text += strings.TrimPrefix(e.until(), ",")
+		if e.Attempt != "" {
+			text += fmt.Sprintf(". Run %s has seen it", short(e.Attempt))
+		}
+		return text + "."
+	case "probed":
+		return fmt.Sprintf("Run %s was let through to find out whether %s works again.", short(e.Attempt), e.account())
+	case "cleared":
+		return fmt.Sprintf("%s may start again, by %s.", strings.ToUpper(e.account()[:1])+e.account()[1:], cmp.Or(shortRun(e.By), "somebody"))
+	}
+	return ""
+}
+
+func (e *Event) account() string {
+	if e.Account != "" {
+		return "account " + e.Engine + "/" + e.Account
+	}
+	return "engine " + e.Engine
+}
+
+// shortRun shortens the id in "run ID".
+func shortRun(who string) string {
+	if id, ok := strings.CutPrefix(who, "run "); ok {
+		return "run " + short(id)
+	}
+	return who
 }
 
 // ofOther tells what any other room wrote: its own words first.
