@@ -102,7 +102,56 @@ func agentLimit(t *testing.T, e engine) string {
 	c.endOn("limit", "throttle")
 	end := c.question(nil, prompt).wait()
 	got := c.expectEnding(end, "failed", "limit", "throttle")
-	return fmt.Sprintf("failed: %s, status %d", got.Kind, end.code)
+	if got.Kind == "throttle" { // spaces starts, and never parks (P3)
+		c.expectQuota("throttle", "free")
+		return fmt.Sprintf("failed: throttle, status %d; starts are spaced", end.code)
+	}
+	parked := c.expectQuota("parked")
+	if !got.Until.IsZero() && parked.Until.Before(got.Until) {
+		t.Errorf("it is parked until %v, and the limit lasts until %v", parked.Until, got.Until)
+	}
+	c.expectNoStart("parked")
+	return fmt.Sprintf("failed: limit, status %d; parked, and the next start waits", end.code)
+}
+
+// account is what handsel knows of the engine's account.
+type account struct {
+	Code  string    `json:"code"`
+	Until time.Time `json:"until"`
+}
+
+// expectQuota: what the engine's stream said is known to whoever starts next.
+func (c *cell) expectQuota(codes ...string) account {
+	c.t.Helper()
+	var said struct{ Accounts []account }
+	cmd := exec.Command(os.Getenv("HANDSEL_BIN"), "quota", "show", c.engine.pool, "--json")
+	cmd.Env = c.environment()
+	out, err := cmd.Output()
+	c.must(err)
+	c.must(json.Unmarshal(out, &said))
+	if len(said.Accounts) != 1 || !slices.Contains(codes, said.Accounts[0].Code) {
+		c.t.Fatalf("quota show says %s, want %q", out, codes)
+	}
+	return said.Accounts[0]
+}
+
+// expectNoStart: the next start is refused for the account's sake, and the model
+// hears nothing of it.
+func (c *cell) expectNoStart(code string) {
+	c.t.Helper()
+	before := len(c.stub.Log())
+	end := c.question([]string{"--wait", "0"}, prompt).wait()
+	var got struct {
+		Outcome string
+		Reason  struct{ Class, Code string }
+	}
+	c.must(json.Unmarshal(c.bytes(c.outcome()), &got))
+	if end.code != 75 || got.Outcome != "refused" || got.Reason.Class != "quota" || got.Reason.Code != code {
+		c.t.Errorf("the next start: %+v%s", got, c.describe(end))
+	}
+	if n := len(c.stub.Log()); n != before {
+		c.t.Errorf("the model had %d requests more", n-before)
+	}
 }
 
 // agentLogin: a login that is not valid is told as that, and the run ends early
@@ -112,7 +161,9 @@ func agentLogin(t *testing.T, e engine) string {
 	c.endOn("login")
 	end := c.question(nil, prompt).wait()
 	c.expectEnding(end, "failed", "login")
-	return fmt.Sprintf("failed: login, status %d, after %s", end.code, end.took.Round(time.Second))
+	c.expectQuota("login")
+	c.expectNoStart("login")
+	return fmt.Sprintf("failed: login, status %d, after %s; paused, and the next start waits", end.code, end.took.Round(time.Second))
 }
 
 // agentRetrying: while the engine tries again by itself, status says so.
