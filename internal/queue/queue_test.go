@@ -143,7 +143,7 @@ func TestRowComesBackAsItWas(t *testing.T) {
 	db := fresh(t)
 	want := new(attempt.Row)
 	fillValue(reflect.ValueOf(want).Elem(), new(int))
-	want.V, want.State, want.Fence, want.AdmittedAt = attempt.Version, record.Queued, 0, attempt.Time{}
+	want.V, want.State, want.Fence, want.AdmittedAt, want.WaitedFor = attempt.Version, record.Queued, 0, attempt.Time{}, nil
 	must(t, db.Accept(ctx, want))
 	least := &attempt.Row{V: attempt.Version, ID: record.NewID(), Lane: "least", State: record.Queued, QueueStart: attempt.At(noon), StateSince: attempt.At(noon)}
 	must(t, db.Accept(ctx, least))
@@ -184,7 +184,9 @@ func fillValue(v reflect.Value, n *int) {
 		}
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf("KEY"), reflect.ValueOf("value"))
+		value := reflect.New(v.Type().Elem()).Elem()
+		fillValue(value, n)
+		v.SetMapIndex(reflect.ValueOf("KEY"), value)
 	default:
 		panic("no value for " + v.Type().String())
 	}
