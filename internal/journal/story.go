@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -166,10 +167,12 @@ func (e *Event) itself(text string) string {
 }
 
 // long are ids and digests in full.
-var long = regexp.MustCompile(`\b(?:(sha256:[0-9a-f]{12})[0-9a-f]{52}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}([0-9a-f]{8}))\b`)
+var long = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b(?:(sha256:[0-9a-f]{12})[0-9a-f]{52}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}([0-9a-f]{8}))\b`)
+})
 
 // brief has ids and digests as people compare them.
-func brief(text string) string { return long.ReplaceAllString(text, "$1$2") }
+func brief(text string) string { return long().ReplaceAllString(text, "$1$2") }
 
 // ofAccount tells what became of engine accounts.
 func ofAccount(e *Event) string {
