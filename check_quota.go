@@ -100,8 +100,9 @@ func (a *asker) admitted(ctx context.Context) (bool, error) {
 	if who.Engine == "" {
 		return true, nil
 	}
+	now := machine.Now()
 	ok, claimed, err := a.home.book().Admit(ctx, who, a.start.Run, a.spaces)
-	a.home.journalQuota(claimed, a.start.Run, a.start.lane)
+	a.home.journalQuota(now, claimed, a.start.Run, a.start.lane)
 	return ok, orRefused(err, a.start.Engine, a.start.Workload)
 }
 

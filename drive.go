@@ -72,7 +72,7 @@ func (c *Claimed) job(o RunOptions) *job {
 	}
 	j := &job{
 		home: c.home, argv: argv, id: c.row.ID, engine: p.Engine, settings: c.settings,
-		hold: c.hold, given: c.lease, retryOf: c.row.RetryOf, retryVerdict: c.row.RetryVerdict, queued: c.row.QueueStart.Time, about: sinceBootAt(c.row.AdmittedAt.Time), ending: c.tell,
+		hold: c.hold, given: c.lease, retryOf: c.row.RetryOf, retryVerdict: c.row.RetryVerdict, queued: c.row.Asked(), about: sinceBootAt(c.row.AdmittedAt.Time), ending: c.tell,
 		admitted: c.row.AdmittedAt.Time, claimed: c.claimed, waitedAs: c.row.WaitedFor,
 		o: Options{
 			Engine: p.Engine, Account: p.Account, Workload: p.Workload, Confine: confineOf(p.Confinement), Pools: p.Pools, Profile: p.Profile, Priority: c.row.Priority,
@@ -124,7 +124,7 @@ func (c *Claimed) env() []string {
 // end ends an attempt of which nothing was started: by err, or by what came of
 // a step before the start.
 func (c *Claimed) end(j *job, early *run.Outcome, err error) (*Outcome, error) {
-	out := run.Outcome{Outcome: run.NotStarted, Queued: c.row.QueueStart.Time, Ended: machine.Now()}
+	out := run.Outcome{Outcome: run.NotStarted, Queued: c.row.Asked(), Ended: machine.Now()}
 	if early != nil && early.By != 0 {
 		out.Outcome, out.By, err = run.Cancelled, early.By, nil
 	}

@@ -119,7 +119,7 @@ func (h *Home) order(ctx context.Context, o Order) (*Ordered, error) {
 	if err := hold.Put(h.dir, o); err != nil {
 		return nil, err
 	}
-	h.ordered(map[hold.Kind]string{hold.Hold: journal.Held, hold.Drain: journal.Drained}[o.Kind], o)
+	h.ordered(o.Since, map[hold.Kind]string{hold.Hold: journal.Held, hold.Drain: journal.Drained}[o.Kind], o)
 	out.Running, out.Silent = h.Going(), h.wake(ctx)
 	return out, nil
 }
@@ -188,6 +188,7 @@ func (h *Home) Resume(ctx context.Context, x string) ([]Order, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	now := machine.Now()
 	var gone []Order
 	if a, ok := quota.OfScope(scope); ok {
 		done, err := h.clearQuota(a)
@@ -210,7 +211,7 @@ func (h *Home) Resume(ctx context.Context, x string) ([]Order, string, error) {
 	if len(gone) == 0 {
 		return nil, "", nil
 	}
-	h.ordered(journal.Resumed, gone...)
+	h.ordered(now, journal.Resumed, gone...)
 	return gone, h.wake(ctx), nil
 }
 

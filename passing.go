@@ -176,12 +176,13 @@ func secondsOf(waited map[string]time.Duration) map[string]float64 {
 	return out
 }
 
-// ordered writes down an order, or that it was taken back. That it could not is
-// no reason not to give it.
-func (h *Home) ordered(what string, orders ...Order) {
+// ordered writes down an order, or that it was taken back, as of the time before
+// that was on disk: what followed from it does not stand before it. That it could
+// not be written is no reason not to give it.
+func (h *Home) ordered(now time.Time, what string, orders ...Order) {
 	var events []journal.Event
 	for _, o := range orders {
-		e := journal.Event{Permission: journal.Resource, What: what, By: orderedBy(), Code: o.Code, Text: o.Reason, Identity: o.Scope, Until: o.Until, Evidence: []string{"holds/"}}
+		e := journal.Event{At: now, Permission: journal.Resource, What: what, By: orderedBy(), Code: o.Code, Text: o.Reason, Identity: o.Scope, Until: o.Until, Evidence: []string{"holds/"}}
 		switch kind, name, _ := cutScope(o.Scope); kind {
 		case "lane":
 			e.Lane = name

@@ -13,6 +13,7 @@ import (
 	"github.com/handsel/handsel/internal/engine"
 	"github.com/handsel/handsel/internal/hold"
 	"github.com/handsel/handsel/internal/journal"
+	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/profile"
 	"github.com/handsel/handsel/internal/quota"
 	"github.com/handsel/handsel/internal/record"
@@ -137,12 +138,13 @@ func (w *watcher) tell(what quota.What, reset time.Time, text string) {
 	}
 	w.told[what] = reset
 	seen := quota.Seen{What: what, Reset: reset, Text: plain(text, mostSaid), Run: j.id, Started: j.about}
+	at := machine.Now()
 	done, err := j.home.book().Observe(j.who(), seen, rulesOf(j.settings.Settings, j.engine))
 	if err != nil {
 		w.err = fmt.Errorf("what was seen of the quota of %s is not kept: %w", j.who(), err)
 		return
 	}
-	j.home.journalQuota(done, j.id, j.laneName())
+	j.home.journalQuota(at, done, j.id, j.laneName())
 }
 
 // plain is text fit for one line of a file that people read (C135).
@@ -151,12 +153,13 @@ func plain(text string, most int) string {
 	return shown(text, most)
 }
 
-// journalQuota writes down what became of accounts. It is a record: that it cannot
-// be written stops nothing.
-func (h *Home) journalQuota(all []quota.Transfer, run, lane string) {
+// journalQuota writes down what became of accounts, as of the time before that was
+// on disk: what followed from it does not stand before it. It is a record: that it
+// cannot be written stops nothing.
+func (h *Home) journalQuota(at time.Time, all []quota.Transfer, run, lane string) {
 	for _, t := range all {
 		e := journal.Event{
-			Permission: journal.Quota, What: t.What, Engine: t.Account.Engine, Account: t.Account.Name, Attempt: run, Lane: lane,
+			At: at, Permission: journal.Quota, What: t.What, Engine: t.Account.Engine, Account: t.Account.Name, Attempt: run, Lane: lane,
 			Code: t.Order.Code, By: t.Order.By, Text: quota.Text(t.Order), Until: t.Order.Until,
 		}
 		if t.What == "cleared" {
@@ -330,11 +333,12 @@ func (h *Home) SetQuota(ctx context.Context, x, reason string, until time.Time) 
 	if err != nil {
 		return nil, "", err
 	}
+	now := machine.Now()
 	t, err := h.book().Set(a, plain(reason, 1<<10), orderedBy(), until)
 	if err != nil {
 		return nil, "", err
 	}
-	h.journalQuota([]quota.Transfer{t}, "", "")
+	h.journalQuota(now, []quota.Transfer{t}, "", "")
 	return &QuotaChange{a.String(), t.Order}, h.wake(ctx), nil
 }
 
@@ -373,11 +377,12 @@ func (h *Home) ClearQuota(ctx context.Context, x string) (gone []QuotaChange, si
 }
 
 func (h *Home) clearQuota(a quota.Account) (gone []QuotaChange, err error) {
+	now := machine.Now()
 	done, err := h.book().Clear(a)
 	for _, t := range done {
 		gone = append(gone, QuotaChange{a.String(), t.Order})
 	}
-	h.journalQuota(done, "", "")
+	h.journalQuota(now, done, "", "")
 	return gone, err
 }
 

@@ -72,7 +72,7 @@ func (h *Home) release(ctx context.Context, x string, argv []string, o ReleaseOp
 	despite, err := r.may(ctx, o)
 	if no, ok := errors.AsType[*ReviewRefused](err); ok {
 		// The refusal stands, whether or not the journal can be written.
-		_ = h.tellJournal(journal.Event{Permission: journal.Release, What: "refused", Lane: r.run.Lane, Attempt: r.run.ID, By: orderedBy(), Code: no.Why, Text: no.Text, Evidence: r.rests()})
+		_ = h.tellJournal(journal.Event{Permission: journal.Release, What: "refused", Lane: r.run.Lane, Attempt: r.run.ID, Engine: r.run.Engine, By: orderedBy(), Code: no.Why, Text: no.Text, Evidence: r.rests()})
 	}
 	if err != nil {
 		return nil, err
@@ -304,7 +304,7 @@ func (r *releasing) let(ctx context.Context, argv, despite []string, o ReleaseOp
 
 func (r *releasing) event(m *review.Mark, end *review.End) journal.Event {
 	e := journal.Event{
-		Permission: journal.Release, What: "released", Lane: m.Lane, Attempt: m.Attempt, From: review.Accepted, To: review.Released,
+		Permission: journal.Release, What: "released", Lane: m.Lane, Attempt: m.Attempt, Engine: r.run.Engine, From: review.Accepted, To: review.Released,
 		Identity: m.Digest, Evidence: append(r.rests(), fmt.Sprintf("release %d", m.N)), By: m.By, Text: m.Anyway,
 	}
 	if m.Fence != 0 {

@@ -67,8 +67,8 @@ const (
 const CodeQueue = "queue"
 
 // Why says what each permission answers now about a lane, a run, an attempt, an
-// engine or a pool: what holds it, and what would end that. Permissions that are
-// not built yet are not among them. It changes nothing.
+// engine or a pool: what holds it, and what would end that. Acceptance and release
+// are asked of what has ended. It changes nothing.
 func (h *Home) Why(ctx context.Context, x string) (*Explained, error) {
 	w := h.look(ctx)
 	defer w.close()
@@ -225,23 +225,42 @@ func (y *inquiry) run(ctx context.Context, k *KnownRun) {
 	y.waiter(k, ticket)
 }
 
-// ended is what became of it: nothing of it waits.
+// ended is what became of it: nothing of it waits. A lane that nobody has is told
+// in the same line.
 func (y *inquiry) ended(k *KnownRun) {
-	p := Permission{Class: "ownership", Answer: AnswerGo, Code: cmp.Or(k.Outcome, record.Ended), Message: "it has ended: " + k.Word(), Since: k.EndedAt}
+	p := Permission{Class: "ownership", Answer: AnswerGo, Code: cmp.Or(k.Outcome, record.Ended), Message: "it has ended: " + endedText(k), Since: k.EndedAt}
 	if k.Reason != nil {
-		p.Class, p.Code, p.Message = k.Reason.Class, k.Reason.Code, "it has ended: "+k.Word()+": "+k.Reason.Message
+		p.Class, p.Code, p.Message = k.Reason.Class, k.Reason.Code, p.Message+": "+k.Reason.Message
 	}
-	y.ask(p)
 	if k.Lane == "" {
+		y.ask(p)
 		return
 	}
 	y.holds(k.Engine, nil, k.Lane)
+	if s, err := lane.Look(y.h.dir, k.Lane); err == nil && s.State == lane.Free && p.Class == "ownership" {
+		p.Code, p.Message = CodeFree, "nobody owns the lane; the attempt has ended: "+endedText(k)
+		y.ask(p)
+		return
+	}
+	y.ask(p)
 	y.lane(k.Lane, k.ID)
+}
+
+// endedText is how a run ended, with what failed where its status does not say so.
+func endedText(k *KnownRun) string {
+	text := k.Word()
+	if k.ExitCode != nil && k.Outcome == record.Exited {
+		text = fmt.Sprintf("exit status %d", *k.ExitCode)
+	}
+	if k.Kind != "" {
+		text += ", failed: " + k.Kind
+	}
+	return text
 }
 
 // running is something that has all it asked for.
 func (y *inquiry) running(k *KnownRun) {
-	held := Permission{Class: "resource", Answer: AnswerGo, Code: CodeHoldsIt, Message: "it holds a slot in every pool it counts against", Since: k.AdmittedAt}
+	held := Permission{Class: "resource", Answer: AnswerGo, Code: CodeHoldsIt, Message: "it holds a slot in each of its pools", Since: k.AdmittedAt}
 	if held.Holders = y.held(k.ID); len(held.Holders) == 0 {
 		held.Code, held.Message = CodeWaitsFor, "it holds no slot: nothing was counted when it started"
 	}
@@ -249,7 +268,7 @@ func (y *inquiry) running(k *KnownRun) {
 	p := Permission{Class: "ownership", Answer: AnswerGo, Code: CodeHoldsIt, Message: ownsText(k), Since: k.StartedAt}
 	if k.Lane != "" {
 		if s, err := lane.Look(y.h.dir, k.Lane); err == nil && s.State != lane.Free {
-			p.Message, p.Holders = ownedText(s), ownerOf(s)
+			p.Message, p.Holders = strings.ReplaceAll(ownedText(s), ", attempt "+k.ID, ""), ownerOf(s)
 		}
 	}
 	y.ask(p)

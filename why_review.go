@@ -3,6 +3,7 @@ package handsel
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/handsel/handsel/internal/config"
@@ -39,9 +40,12 @@ func (y *inquiry) review(ctx context.Context, k *KnownRun) {
 	}
 	for _, no := range objections {
 		y.ask(r.permission(no))
+		if no.Why == CodeSuperseded {
+			break // it never goes out, whatever else is said against it
+		}
 	}
 	if len(objections) == 0 {
-		y.ask(Permission{Class: journal.Release, Answer: AnswerGo, Code: CodeFree, Message: "it may be released: handsel release " + k.ID + " -- COMMAND", Since: past.Last().At})
+		y.ask(Permission{Class: journal.Release, Answer: AnswerGo, Code: CodeFree, Message: "it may be released: handsel release " + k.ID + " -- COMMAND"})
 	}
 }
 
@@ -70,11 +74,13 @@ func acceptance(k *KnownRun, past *review.History) Permission {
 
 // permission is an objection as a line of why, with what would end it.
 func (r *releasing) permission(no *ReviewRefused) Permission {
-	p := Permission{Class: no.Class, Answer: AnswerDeny, Code: no.Why, Message: no.Text}
+	p := Permission{Class: no.Class, Answer: AnswerDeny, Code: no.Why, Message: r.itself(no.Text)}
 	switch no.Why {
 	case CodeNotAccepted:
-		p.Answer, p.Since, p.Ends = AnswerWait, r.run.EndedAt, "handsel accept "+r.run.ID
-	case CodeRejected, CodePolicyChanged, CodeDigestUnknown:
+		p.Answer, p.Since, p.Ends = AnswerWait, r.run.EndedAt, "its acceptance"
+	case CodeRejected: // by whom, and when, is told of acceptance
+		p.Message, p.Ends = "what was rejected does not go out", "its acceptance"
+	case CodePolicyChanged, CodeDigestUnknown:
 		p.Since, p.Ends = r.past.Last().At, "handsel accept "+r.run.ID
 	case CodeDigestChanged:
 		p.Ends = "what was accepted is there again, or handsel accept " + r.run.ID
@@ -90,6 +96,12 @@ func (r *releasing) permission(no *ReviewRefused) Permission {
 		p.Since, p.Ends = r.lastRelease(), "handsel release --anyway REASON, once it is known whether it happened"
 	}
 	return p
+}
+
+// itself is what was said of the run by its full name, for a line below that name.
+func (r *releasing) itself(text string) string {
+	name := named(r.run)
+	return strings.NewReplacer(name+" ", "it ", " of "+name, "").Replace(text)
 }
 
 func (r *releasing) lastRelease() record.Time {

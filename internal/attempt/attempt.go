@@ -70,10 +70,19 @@ func (t Time) writable() bool { year := t.UTC().Year(); return 0 <= year && year
 // dateOf is the UTC date in an id, the directory its attempt is in. Only a
 // UUIDv7 in its usual spelling is an id: anything else could name another path.
 func dateOf(id string) (string, bool) {
-	u, err := uuid.Parse(id)
-	if err != nil || u.Version() != 7 || u.String() != id {
+	at, ok := timeOf(id)
+	if !ok {
 		return "", false
 	}
+	return at.Format(time.DateOnly), true
+}
+
+// timeOf is when an id was made, in UTC.
+func timeOf(id string) (time.Time, bool) {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 || u.String() != id {
+		return time.Time{}, false
+	}
 	ms := int64(u[0])<<40 | int64(u[1])<<32 | int64(u[2])<<24 | int64(u[3])<<16 | int64(u[4])<<8 | int64(u[5])
-	return time.UnixMilli(ms).UTC().Format(time.DateOnly), true
+	return time.UnixMilli(ms).UTC(), true
 }

@@ -102,6 +102,24 @@ func TestKeyFollowsTheBootClockWithinABoot(t *testing.T) { // C5, C14, C091
 	}
 }
 
+// A retry has the place of what it tries again, and a wait of its own (P12).
+func TestARetryWaitsFromItsOwnTime(t *testing.T) {
+	r := &Row{ID: newID(t)}
+	made, ok := timeOf(r.ID)
+	first := made.Add(-time.Hour)
+	r.QueueStart = At(first)
+	if got := r.Asked(); !ok || !got.Equal(first) {
+		t.Errorf("a first attempt was asked for at %v, want %v", got, first)
+	}
+	r.RetryOf = newID(t)
+	if got := r.Asked(); !got.Equal(made) {
+		t.Errorf("a retry was asked for at %v, want %v", got, made)
+	}
+	if r.QueueStart = At(made.Add(time.Hour)); !r.Asked().Equal(r.QueueStart.Time) { // the clock was set back meanwhile
+		t.Errorf("after the clock was set back it was asked for at %v", r.Asked())
+	}
+}
+
 func TestPriorityIsWorthAMinute(t *testing.T) { // C5
 	row := func(after time.Duration, priority int, id string) *Row {
 		return &Row{ID: id, QueueStart: At(noon.Add(after)), Priority: priority}

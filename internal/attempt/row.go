@@ -92,6 +92,16 @@ type Row struct {
 // minuteMS is what one step of priority is worth (C5).
 const minuteMS = 60_000
 
+// Asked is when this very attempt was asked for. A new attempt of one that has ended
+// has its place in line, and so its QueueStart; what the old one took, and whoever
+// judged it, is no part of the new one's wait.
+func (r *Row) Asked() time.Time {
+	if at, ok := timeOf(r.ID); ok && r.RetryOf != "" && at.After(r.QueueStart.Time) {
+		return at
+	}
+	return r.QueueStart.Time
+}
+
 // Key is the row's place in line in ms: smaller is first (C5).
 //
 // Within a boot it follows CLOCK_BOOTTIME, so that no step of the wall clock

@@ -40,6 +40,7 @@ import (
 //	schema NAME FILE     FILE (or stdout, stderr) has the shape of docs/reference/schemas/NAME.json
 //	json FILE PATH WANT  the value at PATH (a.b.0.c; len counts) is WANT; ! json FILE PATH: there is none
 //	grab VAR FILE PATH   put that value into $VAR
+//	page N CMD…          run CMD: it is the next command of docs/story.md, and says what stands there (see page_test.go)
 //
 // Conditions: [failpoint] the executable has the seams of C16; [root] we are root.
 
@@ -81,7 +82,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "shows": shows, "held": held, "freed": freed, "signal": signalNoted, "gone": gone, "settled": settled,
-			"schema": checkSchema, "json": checkJSON, "grab": grab,
+			"schema": checkSchema, "json": checkJSON, "grab": grab, "page": storyPage,
 		},
 	})
 }

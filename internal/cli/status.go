@@ -106,7 +106,7 @@ func (a *app) showStatus(s *handsel.Snapshot, asJSON bool) error {
 	}
 	a.showDrain(s)
 	if (poolLine(s) != "" || len(s.Lanes) > 0) && len(s.Sources) > 0 {
-		fmt.Fprintf(a.Out, "home %s, by %s\n", clean(s.Root), strings.Join(s.Sources, " and "))
+		fmt.Fprintf(a.Out, "home %s, by %s\n", clean(s.Root), strings.Join(s.Sources, ", "))
 	}
 	return nil
 }

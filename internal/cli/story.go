@@ -19,6 +19,8 @@ type storyJSON struct {
 	Now      string      `json:"now,omitempty"` // how the run stands, or the lane's last one
 	Events   []storyPart `json:"events"`
 	Problems []string    `json:"problems"`
+
+	review string // how that stands in its review
 }
 
 // storyPart is a transfer and the sentence that tells it.
@@ -62,7 +64,7 @@ func (a *app) story(x string, asJSON bool) error {
 	}
 	out := storyJSON{V: 1, Kind: s.Kind, Name: s.Name, Events: []storyPart{}, Problems: []string{}}
 	if s.Now != nil {
-		out.Now = s.Now.Word()
+		out.Now, out.review = s.Now.Word(), reviewWord(s.Now)
 	}
 	for e := range host.Journal(h, s.Filter, func(p string) { out.Problems = append(out.Problems, p) }) {
 		out.Events = append(out.Events, storyPart{handsel.Sentence(&e), e})
@@ -92,11 +94,15 @@ func (a *app) tell(s *storyJSON) {
 	if len(s.Events) == 0 {
 		fmt.Fprintf(a.Out, "Nothing that happened to %s %s is on record.\n", s.Kind, clean(s.Name))
 	}
+	now := s.Now
+	if s.review != "" {
+		now += ", " + s.review
+	}
 	switch {
-	case s.Now == "":
+	case now == "":
 	case s.Kind == "lane":
-		fmt.Fprintf(a.Out, "\nIts present attempt, or its last: %s.\n", clean(s.Now))
+		fmt.Fprintf(a.Out, "\nIts present attempt, or its last: %s.\n", clean(now))
 	default:
-		fmt.Fprintf(a.Out, "\nIt stands so now: %s.\n", clean(s.Now))
+		fmt.Fprintf(a.Out, "\nIt stands so now: %s.\n", clean(now))
 	}
 }

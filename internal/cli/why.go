@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ func (a *app) whyCommand() *cobra.Command {
 		Short: "say why something waits: what each permission answers, who holds it, what would end it",
 		Long: `Why asks every permission that a start needs for its present answer, one line
 each: holds, time, dependencies, the engine account's quota, resources (pools,
-place in line), ownership. X is a lane, a run or an attempt, an engine, an account
-or a pool. It changes nothing. The codes are in docs/reference/reasons.md.`,
+place in line), ownership; and of what has ended acceptance and release. X is a
+lane, a run or an attempt, an engine, an account or a pool. It changes nothing. The codes are in docs/reference/reasons.md.`,
 		Example: `  handsel why api/review
   handsel why pool:heavy --json`,
 		ValidArgsFunction: a.completeRuns(1, false),
@@ -52,7 +53,7 @@ or a pool. It changes nothing. The codes are in docs/reference/reasons.md.`,
 func (a *app) showWhy(y *handsel.Explained) error {
 	a.warnAll(y.Problems)
 	fmt.Fprintln(a.Out, clean(headText(y)))
-	for _, p := range y.Permissions {
+	for _, p := range toldOnce(y.Permissions) {
 		fmt.Fprintf(a.Out, "%-10s  %-5s  %s: %s\n", p.Class, p.Answer, clean(p.Code), oneLine(p.Message)+whyMore(&p, y.At.Time))
 		if p.Ends != "" {
 			fmt.Fprintf(a.Out, "%-10s  %-5s  ends: %s\n", "", "", clean(p.Ends))
@@ -60,6 +61,30 @@ func (a *app) showWhy(y *handsel.Explained) error {
 	}
 	return nil
 }
+
+// toldOnce joins what is asked besides the five permissions, and lets start, into
+// one line, and leaves out a check that is off where another line tells of its
+// class. The JSON has all of them.
+func toldOnce(all []handsel.Permission) (lines []handsel.Permission) {
+	besides := map[string]bool{"hold": true, "time": true, "dependency": true}
+	free := func(p *handsel.Permission) bool {
+		return besides[p.Class] && p.Answer == handsel.AnswerGo && p.Code == handsel.CodeFree
+	}
+	for i, p := range all {
+		last := len(lines) - 1
+		switch {
+		case p.Code == pressureOff && slices.ContainsFunc(all[i+1:], func(q handsel.Permission) bool { return q.Class == p.Class }):
+		case last >= 0 && free(&p) && free(&lines[last]):
+			lines[last].Message += "; " + p.Message
+		default:
+			lines = append(lines, p)
+		}
+	}
+	return lines
+}
+
+// pressureOff is the code of a machine that is not measured.
+const pressureOff = "not_configured"
 
 func headText(y *handsel.Explained) string {
 	text := y.Kind + " " + y.Name
@@ -87,7 +112,7 @@ func whyMore(p *handsel.Permission, now time.Time) string {
 	if !p.Until.IsZero() {
 		text += ", until " + moment(p.Until.Time)
 	}
-	var holders []string
+	var slots, holders []string
 	for i, h := range p.Holders {
 		if i == 8 {
 			holders = append(holders, fmt.Sprintf("and %d more", len(p.Holders)-i))
@@ -96,13 +121,17 @@ func whyMore(p *handsel.Permission, now time.Time) string {
 		if h.Pool == "" {
 			continue // an owner's text names it
 		}
-		who := fmt.Sprintf("%s/%d pid %d", h.Pool, h.Slot, h.Pid)
+		slots = append(slots, fmt.Sprintf("%s/%d", h.Pool, h.Slot))
+		who := fmt.Sprintf("%s pid %d", slots[len(slots)-1], h.Pid)
 		if h.Child != 0 {
 			who += fmt.Sprintf(" (child %d)", h.Child)
 		}
 		holders = append(holders, who)
 	}
-	if len(holders) > 0 {
+	switch {
+	case len(slots) > 0 && p.Code == handsel.CodeHoldsIt: // its own: who that is, is told as the owner
+		text = ": " + clean(strings.Join(slots, ", ")) + text
+	case len(holders) > 0:
 		text += ", held by " + clean(strings.Join(holders, ", "))
 	}
 	return text

@@ -76,7 +76,7 @@ func newMeters(at home.Dir) *meters {
 // ended takes in an attempt that was granted, and has ended.
 func (m *meters) ended(a *open, end *queue.End) {
 	if at := a.row.AdmittedAt.Time; !at.IsZero() {
-		m.queueWait[asAttempt].Observe(at.Sub(a.row.QueueStart.Time).Seconds())
+		m.queueWait[asAttempt].Observe(at.Sub(a.row.Asked()).Seconds())
 		if !a.grantedAt.IsZero() {
 			m.claim[asAttempt].Observe(a.grantedAt.Sub(at).Seconds())
 		}

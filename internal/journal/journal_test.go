@@ -257,13 +257,18 @@ func TestTailReadsWhatIsAdded(t *testing.T) {
 }
 
 func TestSentencesTellWhoHandedWhatToWhom(t *testing.T) {
-	const id = "01a22ffb-cb40-73d2-9a65-82e5a1297a89"
+	const id, other = "01a22ffb-cb40-73d2-9a65-82e5a1297a89", "01a22ffb-cb40-73d2-9a65-82e5b0cafe00"
+	const digits = "1477146717dea7080b704ff6a0142a321477146717dea7080b704ff6a0142a32"
 	for _, tt := range []struct {
 		e    Event
 		want string
 	}{
 		{Event{Source: FromDatabase, What: "granted", Attempt: id, Lane: "a", To: "driver, pid 7", Identity: "fence 3"},
 			"The dispatcher handed the lane and the slots of attempt a1297a89 to its driver, pid 7, which had shown the token (fence 3)."},
+		{Event{Source: FromDatabase, What: "accepted", Attempt: id, Lane: "a", Text: "it tries " + other + " again, which has verdict 1"},
+			`The launcher handed lane "a" to the dispatcher, lock and all, and the dispatcher wrote attempt a1297a89 down as waiting: it tries b0cafe00 again, which has verdict 1.`},
+		{Event{Source: FromDatabase, What: "ended", From: "driver", Attempt: id, Text: "exited 0 (limit)"},
+			"Attempt a1297a89 ended, exit status 0 (limit), by its record, and its driver gave the lane up."},
 		{Event{Source: FromDatabase, What: "ended", From: "driver", Attempt: id, Text: "lost: its driver (pid 7) is gone"},
 			"Attempt a1297a89 ended, lost: nobody can tell what became of it (its driver (pid 7) is gone), by its record, and its driver gave the lane up."},
 		{Event{Source: FromDatabase, What: "ended", From: "dispatcher", Attempt: id, Text: "cancelled: it was cancelled"},
@@ -274,18 +279,22 @@ func TestSentencesTellWhoHandedWhatToWhom(t *testing.T) {
 			"Run a1297a89 ended, exit status 0, by its record, after 4.3s, and gave its slots and its lane back."},
 		{Event{Permission: Acceptance, What: "accepted", Attempt: id, Lane: "a", By: "kim", From: "review", To: "accepted", Evidence: []string{"tests", "CI 12"}},
 			`kim accepted attempt a1297a89 of lane "a", on the evidence of tests and CI 12.`},
-		{Event{Permission: Acceptance, What: "rejected", Attempt: id, Lane: "a", By: "kim", Identity: "sha256:1477146717dea7080b704ff6a0142a32", Evidence: []string{"verdict 1"}, Text: "no tests."},
-			`kim rejected attempt a1297a89 of lane "a" as it was then (sha256:1477146717de), on the evidence of verdict 1: no tests.`},
+		{Event{Permission: Acceptance, What: "rejected", Attempt: id, Lane: "a", By: "kim", Identity: "sha256:" + digits, Evidence: []string{"verdict 1"}, Text: "no tests."},
+			`kim rejected attempt a1297a89 of lane "a" as it was then (sha256:1477146717de) in verdict 1: no tests.`},
 		{Event{Permission: Release, What: "released", Attempt: id, Lane: "a", By: "kim", Evidence: []string{"verdict 1", "fence 2"}},
 			`kim let attempt a1297a89 of lane "a" go out, on the evidence of verdict 1 and fence 2.`},
 		{Event{Permission: Release, What: "not released", Attempt: id, By: "kim", Code: "timed_out"},
 			`kim was to let run a1297a89 go out, and the command that does it failed (timed out).`},
 		{Event{Permission: Release, What: "refused", Attempt: id, Lane: "a", By: "kim", Text: "a newer attempt runs"},
 			`kim asked for the release of attempt a1297a89 of lane "a" and was refused: a newer attempt runs.`},
+		{Event{Permission: Release, What: "refused", Attempt: id, Lane: "a", By: "kim", Text: id + ` of lane "a" is superseded: ` + other + ` of lane "a" was accepted after it`},
+			`kim asked for the release of attempt a1297a89 of lane "a" and was refused: it is superseded: b0cafe00 was accepted after it.`},
+		{Event{Permission: Acceptance, What: "accepted", Attempt: id, Lane: "a", By: "kim", Evidence: []string{"verdict 2", "CI 12"}},
+			`kim accepted attempt a1297a89 of lane "a" in verdict 2, on the evidence of CI 12.`},
 		{Event{Permission: Quota, What: "parked", Engine: "claude", Account: "work", Attempt: id, Text: "account claude/work is limited: usage limit.", Until: noon(0)},
 			"Account claude/work is limited: usage limit; its starts wait until 2026-12-01 12:00:00 UTC. Run a1297a89 has seen it."},
 		{Event{Permission: Quota, What: "probed", Engine: "claude", Attempt: id}, "Run a1297a89 was let through to find out whether engine claude works again."},
-		{Event{Permission: Quota, What: "cleared", Engine: "claude", By: "run " + id}, "Engine claude may start again, by run a1297a89."},
+		{Event{Permission: Quota, What: "cleared", Engine: "claude", By: "run " + id}, "Run a1297a89 let engine claude start again."},
 	} {
 		if got := Sentence(&tt.e); got != tt.want {
 			t.Errorf("%s\nwant %s", got, tt.want)

@@ -3,7 +3,9 @@ package journal
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,7 +30,7 @@ func Sentence(e *Event) string {
 func ofDispatcher(e *Event) string {
 	switch e.What {
 	case "accepted":
-		return fmt.Sprintf("The launcher handed lane %q to the dispatcher, lock and all, and the dispatcher wrote attempt %s down as waiting.", e.Lane, short(e.Attempt))
+		return fmt.Sprintf("The launcher handed lane %q to the dispatcher, lock and all, and the dispatcher wrote attempt %s down as waiting%s.", e.Lane, short(e.Attempt), reason(brief(e.Text)))
 	case "offered":
 		return fmt.Sprintf("Admission gave the dispatcher a slot in every pool for attempt %s, and the dispatcher offered it to a driver (%s).", short(e.Attempt), cmp.Or(e.Text, "a start"))
 	case "withdrawn":
@@ -116,7 +118,11 @@ func ofVerdict(e *Event) string {
 		if e.Identity != "" {
 			text += " as it was then (" + brief(e.Identity) + ")"
 		}
-		return text + e.rests() + reason(e.Text) + "."
+		given := *e
+		if len(e.Evidence) > 0 && strings.HasPrefix(e.Evidence[0], verdict) {
+			text, given.Evidence = text+" in "+e.Evidence[0], e.Evidence[1:]
+		}
+		return text + given.rests() + reason(e.Text) + "."
 	case e.Permission != Release:
 		return ""
 	case e.What == Released:
@@ -128,7 +134,7 @@ func ofVerdict(e *Event) string {
 	case e.What == "not released":
 		return fmt.Sprintf("%s was to let %s go out%s, and the command that does it failed (%s).", e.by(), e.thing(), e.rests(), strings.ReplaceAll(e.Code, "_", " "))
 	case e.What == "refused":
-		return fmt.Sprintf("%s asked for the release of %s and was refused%s.", e.by(), e.thing(), reason(e.Text))
+		return fmt.Sprintf("%s asked for the release of %s and was refused%s.", e.by(), e.thing(), reason(e.itself(e.Text)))
 	}
 	return ""
 }
@@ -145,13 +151,28 @@ func (e *Event) rests() string {
 	return ", on the evidence of " + list(all)
 }
 
-// brief is a digest as people compare it.
-func brief(text string) string {
-	if hex, ok := strings.CutPrefix(text, "sha256:"); ok && len(hex) > 12 {
-		return "sha256:" + hex[:12]
+// verdict begins the evidence that names the verdict's own file.
+const verdict = "verdict "
+
+// itself puts into the words of a sentence what was said of the attempt by its full
+// name.
+func (e *Event) itself(text string) string {
+	if e.Lane != "" {
+		text = strings.ReplaceAll(text, fmt.Sprintf(" of lane %q", e.Lane), "")
 	}
-	return text
+	if e.Attempt != "" {
+		text = strings.ReplaceAll(text, e.Attempt, "it")
+	}
+	return brief(text)
 }
+
+// long are ids and digests in full.
+var long = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b(?:(sha256:[0-9a-f]{12})[0-9a-f]{52}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}([0-9a-f]{8}))\b`)
+})
+
+// brief has ids and digests as people compare them.
+func brief(text string) string { return long().ReplaceAllString(text, "$1$2") }
 
 // ofAccount tells what became of engine accounts.
 func ofAccount(e *Event) string {
@@ -176,7 +197,7 @@ func ofAccount(e *Event) string {
 	case "probed":
 		return fmt.Sprintf("Run %s was let through to find out whether %s works again.", short(e.Attempt), e.account())
 	case "cleared":
-		return fmt.Sprintf("%s may start again, by %s.", strings.ToUpper(e.account()[:1])+e.account()[1:], cmp.Or(shortRun(e.By), "somebody"))
+		return fmt.Sprintf("%s let %s start again.", cmp.Or(shortRun(e.By), "Somebody"), e.account())
 	}
 	return ""
 }
@@ -191,7 +212,7 @@ func (e *Event) account() string {
 // shortRun shortens the id in "run ID".
 func shortRun(who string) string {
 	if id, ok := strings.CutPrefix(who, "run "); ok {
-		return "run " + short(id)
+		return "Run " + short(id)
 	}
 	return who
 }

@@ -47,12 +47,23 @@ func (db *DB) Accept(ctx context.Context, r *attempt.Row) error {
 			return err
 		}
 		failpoint.Hit("queue.accept")
-		return w.event(now, w.conn.LastInsertRowID(), Accepted, "", record.Queued, "")
+		return w.event(now, w.conn.LastInsertRowID(), Accepted, "", record.Queued, triesAgain(r))
 	})
 	if err == nil {
 		failpoint.Hit("queue.accept.done")
 	}
 	return err
+}
+
+// triesAgain is what an accepted row is a new attempt at, and empty for the first.
+func triesAgain(r *attempt.Row) string {
+	switch {
+	case r.RetryOf == "":
+		return ""
+	case r.RetryVerdict > 0:
+		return fmt.Sprintf("it tries %s again, which has verdict %d", r.RetryOf, r.RetryVerdict)
+	}
+	return fmt.Sprintf("it tries %s again", r.RetryOf)
 }
 
 // free is *Exists when a row of that id and lane cannot be stored.
@@ -285,6 +296,9 @@ func (e *End) detail() string {
 		text += " " + strconv.Itoa(*e.ExitCode)
 	case e.Signal != 0:
 		text += " " + strconv.Itoa(e.Signal)
+	}
+	if e.Kind != "" {
+		text += " (" + e.Kind + ")"
 	}
 	if e.Reason != nil {
 		text += ": " + e.Reason.Message
