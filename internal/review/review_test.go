@@ -187,3 +187,36 @@ func TestPatterns(t *testing.T) {
 		t.Error("no lane fits no pattern")
 	}
 }
+
+// Whoever reads while somebody decides sees what was decided or not, never a file
+// that cannot be believed; and a writer that is killed leaves none for ever.
+func TestHistoryIsReadWhileItIsWritten(t *testing.T) {
+	d, r := ended(t)
+	done := make(chan error, 1)
+	go func() {
+		for range 100 {
+			past, err := Load(d, r)
+			if err == nil {
+				err = AddVerdict(d, past, &Verdict{Verdict: Accepted, Attempt: r.ID})
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for looks := 0; ; looks++ {
+		if _, err := Load(d, r); err != nil {
+			t.Fatalf("look %d: %v", looks, err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -114,7 +113,7 @@ func put(d home.Dir, id, name string, what any) error {
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), name)); err != nil {
+	if err := home.RenameNew(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), name)); err != nil {
 		return err
 	}
 	return flush(dir.Path())
