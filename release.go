@@ -274,12 +274,21 @@ func (h *Home) newerAccepted(k *KnownRun) (*KnownRun, error) {
 // nil when there is none. Of a newer one whose verdicts cannot be read nobody
 // knows whether it is accepted, so that is an error.
 func (h *Home) newestAccepted(name string) (*KnownRun, error) {
+	all, err := h.runsOf(name)
+	if err != nil {
+		return nil, err
+	}
+	return h.acceptedOf(all)
+}
+
+// runsOf are all runs of a lane that are on record, the newest first.
+func (h *Home) runsOf(name string) ([]KnownRun, error) {
 	at, _ := h.runsPlace()
 	list, err := at.List(RunFilter{})
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(list.Runs, func(k KnownRun) bool { return k.Lane != name || k.Review == "" || k.Review == review.None })
+	all := slices.DeleteFunc(list.Runs, func(k KnownRun) bool { return k.Lane != name })
 	slices.SortFunc(all, func(a, b KnownRun) int {
 		switch {
 		case review.Newer(&a.Run, &b.Run):
@@ -289,6 +298,10 @@ func (h *Home) newestAccepted(name string) (*KnownRun, error) {
 		}
 		return 0
 	})
+	return all, nil
+}
+
+func (h *Home) acceptedOf(all []KnownRun) (*KnownRun, error) {
 	for i := range all {
 		switch k := &all[i]; k.Review {
 		case review.Accepted, review.Released:
@@ -431,9 +444,19 @@ func (h *Home) CheckFence(name string, fence uint64) (*Fenced, error) {
 		return nil, &NotFound{Name: "lane:" + name}
 	}
 	f := &Fenced{V: 1, Lane: name, Fence: fence, Newest: seen.Record.Fence}
-	accepted, err := h.newestAccepted(name)
+	all, err := h.runsOf(name)
 	if err != nil {
 		return nil, err
+	}
+	accepted, err := h.acceptedOf(all)
+	if err != nil {
+		return nil, err
+	}
+	given := 0
+	for i := range all {
+		if all[i].Fence == fence {
+			given++
+		}
 	}
 	if accepted != nil {
 		f.Lets = accepted.Fence
@@ -444,6 +467,8 @@ func (h *Home) CheckFence(name string, fence uint64) (*Fenced, error) {
 		f.Code, f.Message = CodeFenceUnknown, fmt.Sprintf("lane %s never gave fence %d; its last is %d", quoted, fence, f.Newest)
 	case f.Lets > fence:
 		f.Code, f.Message = CodeFenceStale, fmt.Sprintf("fence %d of lane %s is stale: fence %d is accepted", fence, quoted, f.Lets)
+	case given > 1:
+		f.Code, f.Message = CodeFenceStale, fmt.Sprintf("fence %d of lane %s is stale: %d runs have had it, as the lane's file was removed or emptied in between", fence, quoted, given)
 	case f.Lets != fence:
 		f.Code, f.Message = CodeNotAccepted, fmt.Sprintf("what got lane %s by fence %d is not accepted", quoted, fence)
 	default:
