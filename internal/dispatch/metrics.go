@@ -326,7 +326,7 @@ func (d *Dispatcher) serveMetricsAt(l net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+api.PathMetrics, d.getMetrics)
 	server := http.Server{
-		Handler: mux, ReadHeaderTimeout: handoff.FrameTime, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: mux, ReadHeaderTimeout: handoff.FrameTime, ReadTimeout: handoff.FrameTime, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return d.life },
 	}
 	stop := context.AfterFunc(d.life, func() { _ = server.Close() })
