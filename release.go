@@ -70,14 +70,19 @@ func (h *Home) release(ctx context.Context, x string, argv []string, o ReleaseOp
 		return nil, err
 	}
 	despite, err := r.may(ctx, o)
-	if no, ok := errors.AsType[*ReviewRefused](err); ok {
-		// The refusal stands, whether or not the journal can be written.
-		_ = h.tellJournal(journal.Event{Permission: journal.Release, What: "refused", Lane: r.run.Lane, Attempt: r.run.ID, Engine: r.run.Engine, By: orderedBy(), Code: no.Why, Text: no.Text, Evidence: r.rests()})
-	}
 	if err != nil {
+		r.tellRefused(err)
 		return nil, err
 	}
 	return r.let(ctx, argv, despite, o)
+}
+
+// tellRefused writes down that the release was refused, if that is what err says.
+// The refusal stands, whether or not the journal can be written.
+func (r *releasing) tellRefused(err error) {
+	if no, ok := errors.AsType[*ReviewRefused](err); ok {
+		_ = r.home.tellJournal(journal.Event{Permission: journal.Release, What: "refused", Lane: r.run.Lane, Attempt: r.run.ID, Engine: r.run.Engine, By: orderedBy(), Code: no.Why, Text: no.Text, Evidence: r.rests()})
+	}
 }
 
 // releasing is one look at a run that is to go out.
@@ -119,7 +124,24 @@ func (r *releasing) rests() []string {
 // may is nil when the command may be started; despite are the refusals that o
 // goes past.
 func (r *releasing) may(ctx context.Context, o ReleaseOptions) (despite []string, err error) {
-	objections, err := r.objections(ctx)
+	if len(r.policy.Verify) == 0 {
+		return r.goesPast(ctx, o, (*releasing).objections)
+	}
+	if _, err := r.goesPast(ctx, o, (*releasing).decided); err != nil {
+		return nil, err
+	}
+	// Whoever vouched for the verdict is asked again: a file can be written by
+	// anybody who has the account, a signature cannot. That may take its time, so
+	// what is there, and who has the lane, is looked at when it has said yes.
+	if _, err := r.home.signer(ctx, journal.Release, r.policy, r.past.Last(), o.Signals); err != nil {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return r.goesPast(ctx, o, (*releasing).objections)
+}
+
+// goesPast are the objections that o goes past, if those are all that ask has.
+func (r *releasing) goesPast(ctx context.Context, o ReleaseOptions, ask func(*releasing, context.Context) ([]*ReviewRefused, error)) (despite []string, err error) {
+	objections, err := ask(r, ctx)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
@@ -129,17 +151,29 @@ func (r *releasing) may(ctx context.Context, o ReleaseOptions) (despite []string
 		}
 		despite = append(despite, no.Why)
 	}
-	// Whoever vouched for the verdict is asked again: a file can be written by
-	// anybody who has the account, a signature cannot.
-	_, err = r.home.signer(ctx, journal.Release, r.policy, r.past.Last(), o.Signals)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	return despite, err
+	return despite, nil
 }
 
 // objections are all that keeps the run from being released, what is final first.
 func (r *releasing) objections(ctx context.Context) (all []*ReviewRefused, err error) {
+	if no := r.accepted(); no != nil {
+		return []*ReviewRefused{no}, nil
+	}
+	changed := r.unchanged(ctx)
+	all, err = r.decided(ctx)
+	if changed == nil || err != nil {
+		return all, err
+	}
+	final := slices.IndexFunc(all, func(no *ReviewRefused) bool { return no.Why != CodePolicyChanged && no.Why != CodeSuperseded })
+	if final < 0 {
+		final = len(all)
+	}
+	return slices.Insert(all, final, changed), nil
+}
+
+// decided are the objections that need no look at what is in the working
+// directory.
+func (r *releasing) decided(context.Context) (all []*ReviewRefused, err error) {
 	if no := r.accepted(); no != nil {
 		return []*ReviewRefused{no}, nil
 	}
@@ -153,9 +187,6 @@ func (r *releasing) objections(ctx context.Context) (all []*ReviewRefused, err e
 	if newer != nil {
 		all = append(all, unreleasable(CodeSuperseded, "%s is superseded: %s was accepted after it", named(r.run), named(newer)))
 	}
-	if no := r.unchanged(ctx); no != nil {
-		all = append(all, no)
-	}
 	running, err := r.home.newerRunning(r.run)
 	if err != nil {
 		return nil, err
@@ -167,6 +198,21 @@ func (r *releasing) objections(ctx context.Context) (all []*ReviewRefused, err e
 		all = append(all, no)
 	}
 	return all, nil
+}
+
+// still is nil when what was looked at before the mark holds behind it. Whoever
+// decides from here on finds the mark, and whoever did before is found here.
+func (r *releasing) still(ctx context.Context, m *review.Mark, o ReleaseOptions) error {
+	now := &releasing{home: r.home, run: r.run, policy: r.policy}
+	var err error
+	if now.past, err = review.Load(r.home.dir, &r.run.Run); err != nil {
+		return err
+	}
+	now.past.Releases = slices.DeleteFunc(now.past.Releases, func(rel *review.Release) bool { return rel.N >= m.N })
+	if _, err = now.goesPast(ctx, o, (*releasing).decided); err == nil && now.past.Last().N != m.Verdict {
+		err = unreleasable(CodeVerdictRaced, "%s was accepted once more meanwhile, by verdict %d: look at that, and release it again", named(r.run), now.past.Last().N)
+	}
+	return err
 }
 
 // accepted refuses what no verdict permits.
@@ -212,29 +258,37 @@ func (r *releasing) before() *ReviewRefused {
 	return nil
 }
 
-// newerAccepted is the newest accepted run of the lane that got it after k.
+// newerAccepted is the newest accepted run of the lane, if it got it after k.
 func (h *Home) newerAccepted(k *KnownRun) (*KnownRun, error) {
 	if k.Lane == "" {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	list, err := h.acceptedOf(k.Lane)
-	if err != nil || len(list) == 0 || !review.Newer(&list[0].Run, &k.Run) {
+	newest, err := h.newestAccepted(k.Lane)
+	if err != nil || newest == nil || !review.Newer(&newest.Run, &k.Run) {
 		return nil, err
 	}
-	return &list[0], nil
+	return newest, nil
 }
 
-// acceptedOf are the runs of a lane that are accepted, or were released, the
-// newest first.
-func (h *Home) acceptedOf(name string) ([]KnownRun, error) {
+// newestAccepted is the newest run of a lane that is accepted, or was released;
+// nil when there is none. Of a newer one whose verdicts cannot be read nobody
+// knows whether it is accepted, so that is an error.
+func (h *Home) newestAccepted(name string) (*KnownRun, error) {
+	all, err := h.runsOf(name)
+	if err != nil {
+		return nil, err
+	}
+	return h.acceptedOf(all)
+}
+
+// runsOf are all runs of a lane that are on record, the newest first.
+func (h *Home) runsOf(name string) ([]KnownRun, error) {
 	at, _ := h.runsPlace()
 	list, err := at.List(RunFilter{})
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(list.Runs, func(k KnownRun) bool {
-		return k.Lane != name || k.Review != review.Accepted && k.Review != review.Released
-	})
+	all := slices.DeleteFunc(list.Runs, func(k KnownRun) bool { return k.Lane != name })
 	slices.SortFunc(all, func(a, b KnownRun) int {
 		switch {
 		case review.Newer(&a.Run, &b.Run):
@@ -245,6 +299,20 @@ func (h *Home) acceptedOf(name string) ([]KnownRun, error) {
 		return 0
 	})
 	return all, nil
+}
+
+func (h *Home) acceptedOf(all []KnownRun) (*KnownRun, error) {
+	for i := range all {
+		switch k := &all[i]; k.Review {
+		case review.Accepted, review.Released:
+			return k, nil
+		case review.Pending:
+			if _, err := review.Load(h.dir, &k.Run); err != nil {
+				return nil, fmt.Errorf("%s: %w", named(k), err)
+			}
+		}
+	}
+	return nil, nil //nolint:nilnil // there is none
 }
 
 // newerRunning says who has a run's lane, other than the run and who only waits;
@@ -282,6 +350,11 @@ func (r *releasing) let(ctx context.Context, argv, despite []string, o ReleaseOp
 	}
 	if err != nil {
 		return nil, err
+	}
+	if no := r.still(ctx, m, o); no != nil {
+		end := &review.End{At: record.At(machine.Now()), Outcome: record.NotStarted, Message: shown(no.Error(), review.MaxText)}
+		r.tellRefused(no)
+		return nil, errors.Join(no, review.AddEnd(h.dir, m, end))
 	}
 	out, err := run.Agent(context.WithoutCancel(ctx), run.Spec{
 		Argv: argv, Dir: o.Dir, Env: r.env(), Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr,
@@ -371,12 +444,22 @@ func (h *Home) CheckFence(name string, fence uint64) (*Fenced, error) {
 		return nil, &NotFound{Name: "lane:" + name}
 	}
 	f := &Fenced{V: 1, Lane: name, Fence: fence, Newest: seen.Record.Fence}
-	accepted, err := h.acceptedOf(name)
+	all, err := h.runsOf(name)
 	if err != nil {
 		return nil, err
 	}
-	if len(accepted) > 0 {
-		f.Lets = accepted[0].Fence
+	accepted, err := h.acceptedOf(all)
+	if err != nil {
+		return nil, err
+	}
+	given := 0
+	for i := range all {
+		if all[i].Fence == fence {
+			given++
+		}
+	}
+	if accepted != nil {
+		f.Lets = accepted.Fence
 	}
 	quoted := strconv.QuoteToASCII(name)
 	switch {
@@ -384,10 +467,12 @@ func (h *Home) CheckFence(name string, fence uint64) (*Fenced, error) {
 		f.Code, f.Message = CodeFenceUnknown, fmt.Sprintf("lane %s never gave fence %d; its last is %d", quoted, fence, f.Newest)
 	case f.Lets > fence:
 		f.Code, f.Message = CodeFenceStale, fmt.Sprintf("fence %d of lane %s is stale: fence %d is accepted", fence, quoted, f.Lets)
+	case given > 1:
+		f.Code, f.Message = CodeFenceStale, fmt.Sprintf("fence %d of lane %s is stale: %d runs have had it, as the lane's file was removed or emptied in between", fence, quoted, given)
 	case f.Lets != fence:
 		f.Code, f.Message = CodeNotAccepted, fmt.Sprintf("what got lane %s by fence %d is not accepted", quoted, fence)
 	default:
-		return f, f.runs(h, &accepted[0])
+		return f, f.runs(h, accepted)
 	}
 	return f, nil
 }

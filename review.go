@@ -446,10 +446,15 @@ func (j *judging) give(v *Verdict) (*Given, error) {
 		return nil, err
 	}
 	g := &Given{Verdict: v}
-	g.Warnings = asWarnings(h.tellJournal(journal.Event{
+	// A release that began since we looked goes by what was decided before, unless it
+	// has not looked again yet: it is for a person to see to.
+	if now, err := review.Load(h.dir, j.rec); err == nil && now.LastRelease() != nil && len(now.Releases) > len(j.past.Releases) {
+		g.Warnings = append(g.Warnings, fmt.Errorf("a release began at the same time, by verdict %d: handsel show %s tells what becomes of it", now.LastRelease().Verdict, j.rec.ID))
+	}
+	g.Warnings = append(g.Warnings, asWarnings(h.tellJournal(journal.Event{
 		Permission: journal.Acceptance, What: v.Verdict, Lane: v.Lane, Attempt: v.Attempt, Engine: j.rec.Engine, From: j.past.State(), To: v.Verdict,
 		Identity: v.Digest.Value, Evidence: evidence(v), By: v.Who(), Text: v.Note,
-	}))
+	}))...)
 	return g, nil
 }
 

@@ -92,7 +92,7 @@ func begin(d home.Dir, id string, n int, who *Begun) error {
 	}
 	_, err = file.Write(append(data, '\n'))
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = renameNew(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), begunFile(n)))
+		err = home.RenameNew(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), begunFile(n)))
 	}
 	if err != nil {
 		_ = dir.Remove(temp)

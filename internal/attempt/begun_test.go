@@ -76,22 +76,6 @@ func TestManyDecideOnce(t *testing.T) {
 	}
 }
 
-func TestDecidingInTwoStepsDecidesOnce(t *testing.T) { // file systems without RENAME_NOREPLACE
-	dir := t.TempDir()
-	to := filepath.Join(dir, "begun.1")
-	for i, name := range []string{"a", "b"} {
-		from := filepath.Join(dir, name)
-		must(t, os.WriteFile(from, []byte(name), 0o600))
-		switch err := linkNew(from, to); {
-		case i == 0 && err != nil, i == 1 && !errors.Is(err, fs.ErrExist):
-			t.Errorf("linkNew %s = %v", name, err)
-		}
-	}
-	if text, err := os.ReadFile(to); err != nil || string(text) != "a" {
-		t.Errorf("%q, %v", text, err)
-	}
-}
-
 func TestDecisionNeedsAnAttempt(t *testing.T) {
 	d, id := newAttempt(t)
 	for _, tt := range []struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -47,11 +48,18 @@ type meters struct {
 	acceptance            metrics.Histogram             // from the end to its acceptance
 	release               metrics.Histogram             // from acceptance to release
 
-	mu       sync.Mutex
+	mu       sync.Mutex           // held for a moment only: the loop counts
 	outcomes map[[2]string]uint64 // how it was started, and its outcome
 	waits    map[string]time.Duration
-	tail     *journal.Tail
-	judged   map[string]*judged
+
+	reading sync.Mutex // held by one who asks, while he reads the journal
+	tail    *journal.Tail
+	judged  map[string]*judged
+}
+
+// finder finds attempts, as the database does.
+type finder interface {
+	Find(id string) (*queue.Attempt, error)
 }
 
 // judged is an attempt under review.
@@ -100,9 +108,9 @@ func (m *meters) waited(why string, d time.Duration) {
 }
 
 // follow takes in what the journal has new.
-func (m *meters) follow(db *queue.DB) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (m *meters) follow(db finder) error {
+	m.reading.Lock()
+	defer m.reading.Unlock()
 	return m.tail.Next(func(e journal.Event) {
 		switch {
 		case e.What == journal.Ended && e.Permission == journal.Ownership:
@@ -119,16 +127,24 @@ func (m *meters) direct(e *journal.Event) {
 	if e.RanS > 0 {
 		m.run[asDirect].Observe(e.RanS)
 	}
-	m.outcomes[[2]string{asDirect, e.Outcome}]++
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ended := [2]string{asDirect, e.Outcome}; len(m.outcomes) < maxWords || m.outcomes[ended] > 0 {
+		m.outcomes[ended]++
+	}
 	for why, s := range e.WaitedFor {
-		if len(m.waits) < maxWords || m.waits[why] > 0 {
-			m.waits[why] += time.Duration(s * float64(time.Second))
+		// The file is anybody's of this user to write: a counter never falls.
+		if d := time.Duration(min(s, longest.Seconds()) * float64(time.Second)); d > 0 && (len(m.waits) < maxWords || m.waits[why] > 0) {
+			m.waits[why] = min(m.waits[why]+d, math.MaxInt64-longest)
 		}
 	}
 }
 
+// longest bounds what one run is believed to have waited.
+const longest = 10 * 365 * 24 * time.Hour
+
 // reviewed takes in a verdict, or what followed from one.
-func (m *meters) reviewed(db *queue.DB, e *journal.Event) {
+func (m *meters) reviewed(db finder, e *journal.Event) {
 	j := m.judged[e.Attempt]
 	if j == nil {
 		j = m.before(db, e)
@@ -153,7 +169,7 @@ func (m *meters) reviewed(db *queue.DB, e *journal.Event) {
 }
 
 // before is what is known of an attempt up to an event of it.
-func (m *meters) before(db *queue.DB, e *journal.Event) *judged {
+func (m *meters) before(db finder, e *journal.Event) *judged {
 	j := &judged{}
 	if at, err := db.Find(e.Attempt); err == nil && at != nil {
 		j.ended = at.EndedAt.Time
@@ -326,7 +342,7 @@ func (d *Dispatcher) serveMetricsAt(l net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+api.PathMetrics, d.getMetrics)
 	server := http.Server{
-		Handler: mux, ReadHeaderTimeout: handoff.FrameTime, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: mux, ReadHeaderTimeout: handoff.FrameTime, ReadTimeout: handoff.FrameTime, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return d.life },
 	}
 	stop := context.AfterFunc(d.life, func() { _ = server.Close() })

@@ -136,3 +136,55 @@ func TestReviewsAreMeasuredOnce(t *testing.T) { // P12
 		t.Errorf("%v, %v", m.outcomes, m.waits)
 	}
 }
+
+// lookup is a database that takes its time.
+type lookup func(id string) (*queue.Attempt, error)
+
+func (l lookup) Find(id string) (*queue.Attempt, error) { return l(id) }
+
+// While one who asks reads a long journal the loop counts on.
+func TestCountingWaitsForNobodyWhoReads(t *testing.T) {
+	at := home.Dir{Path: filepath.Join(t.TempDir(), "home"), From: home.Variable}
+	m := newMeters(at)
+	if err := journal.Append(at, journal.Event{Permission: journal.Release, What: journal.Released, Attempt: record.NewID()}); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	if err := m.follow(lookup(func(string) (*queue.Attempt, error) {
+		asked++
+		m.count(asAttempt, record.Exited)
+		m.waited("resource/line", time.Second)
+		return nil, nil
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if asked != 1 || m.waits["resource/line"] != time.Second {
+		t.Errorf("asked %d times, %v", asked, m.waits)
+	}
+}
+
+func TestForeignLinesMakeNoCounterFall(t *testing.T) {
+	at := home.Dir{Path: filepath.Join(t.TempDir(), "home"), From: home.Variable}
+	m := newMeters(at)
+	last := time.Duration(0)
+	for i, s := range []float64{5, -3, 1e300, 1e300, -1e300} {
+		if err := journal.Append(at, journal.Event{Permission: journal.Ownership, What: journal.Ended, Outcome: strings.Repeat("x", i), WaitedFor: map[string]float64{"a/b": s}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.follow(lookup(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if m.waits["a/b"] < last {
+			t.Errorf("after %v s it fell from %v to %v", s, last, m.waits["a/b"])
+		}
+		last = m.waits["a/b"]
+	}
+	for i := range 2 * maxWords {
+		if err := journal.Append(at, journal.Event{Permission: journal.Ownership, What: journal.Ended, Outcome: strings.Repeat("y", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.follow(lookup(nil)); err != nil || len(m.outcomes) > maxWords {
+		t.Errorf("%d outcomes, %v", len(m.outcomes), err)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,14 +165,36 @@ func lineOf(e Event) ([]byte, error) {
 	if len(e.Evidence) > maxEvidence {
 		e.Evidence = append(e.Evidence[:maxEvidence:maxEvidence], fmt.Sprintf("and %d more", len(e.Evidence)-maxEvidence))
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return nil, err
+	for {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		if len(line) < maxLine {
+			return append(line, '\n'), nil
+		}
+		if !e.shorten() {
+			return nil, fmt.Errorf("an event of %d bytes is too long", len(line))
+		}
 	}
-	if len(line) >= maxLine {
-		return nil, fmt.Errorf("an event of %d bytes is too long", len(line))
+}
+
+// shorten takes something off an event that is too long to be one write: the text
+// for people first, then what a record beside it has whole. It is false when
+// nothing is left to take.
+func (e *Event) shorten() bool {
+	const keep = 256
+	switch {
+	case len(e.Text) > keep:
+		e.Text = strings.TrimSuffix(strings.ToValidUTF8(e.Text[:len(e.Text)/2], ""), "…") + "…"
+	case len(e.Evidence) > 1:
+		e.Evidence = append(slices.Clone(e.Evidence[:(len(e.Evidence)-1)/2]), "and more")
+	case len(e.WaitedFor) > 0:
+		e.WaitedFor = nil
+	default:
+		return false
 	}
-	return append(line, '\n'), nil
+	return true
 }
 
 // add writes lines, and sets a full file aside first. Of several that do so at

@@ -169,7 +169,7 @@ func TestFullFileIsSetAsideAndNothingIsLost(t *testing.T) {
 
 func TestTooLongAnEventIsRefused(t *testing.T) {
 	d := newHome(t)
-	if err := Append(d, Event{Permission: Quota, What: "parked", Text: strings.Repeat("x", maxLine)}); err == nil {
+	if err := Append(d, Event{Permission: Quota, What: "parked", Identity: strings.Repeat("x", maxLine)}); err == nil {
 		t.Error("it was written")
 	}
 	many := make([]string, 10*maxEvidence)
@@ -331,4 +331,42 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("the last event was not read, but %q", last)
 		}
 	})
+}
+
+// Every transfer is on record (P11), whatever is said of it: what does not fit is
+// cut, and the cut is seen.
+func TestLongTextsAreCutAndTheEventStays(t *testing.T) {
+	d := newHome(t)
+	long := strings.Repeat("<\x01é", 4096)
+	many := make([]string, maxEvidence)
+	for i := range many {
+		many[i] = long
+	}
+	waited := map[string]float64{}
+	for i := range 1000 {
+		waited[fmt.Sprintf("resource/some_reason_that_is_long_%d", i)] = 1
+	}
+	for i, e := range []Event{
+		{Permission: Acceptance, What: Accepted, Attempt: "01a2", Lane: "l", Text: long},
+		{Permission: Acceptance, What: Accepted, Attempt: "01a2", Lane: "l", Text: long, Evidence: many, By: "kim"},
+		{Permission: Ownership, What: Ended, Attempt: "01a2", Lane: "l", WaitedFor: waited},
+	} {
+		if err := Append(d, e); err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+		got, problems := all(t, d, Filter{})
+		if len(got) != i+1 || problems != nil {
+			t.Fatalf("event %d: %d read, %v", i, len(got), problems)
+		}
+		last := got[i]
+		if last.Attempt != "01a2" || last.Lane != "l" || last.What != e.What || last.By != e.By {
+			t.Errorf("event %d lost more than its texts: %+v", i, last)
+		}
+		if e.Text != "" && (!strings.HasPrefix(last.Text, "<") || !strings.HasSuffix(last.Text, "…")) {
+			t.Errorf("event %d: text %.20q of %d bytes", i, last.Text, len(last.Text))
+		}
+	}
+	if many[0] != long || len(waited) != 1000 {
+		t.Error("the caller's own was changed")
+	}
 }

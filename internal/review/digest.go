@@ -18,7 +18,7 @@ import (
 // the same, as far as the kind goes.
 type Digest struct {
 	// Kind is "git" in a repository: its HEAD, and everything in its working tree
-	// that it tracks or does not ignore, submodules included; else "files": path,
+	// that it tracks or does not ignore, as it is, submodules included; else "files": path,
 	// mode and content of everything below the directory.
 	Kind  string `json:"kind"`
 	Value string `json:"value"` // "sha256:" and 64 hex digits
@@ -49,7 +49,7 @@ type TooMuch struct {
 }
 
 func (e *TooMuch) Error() string {
-	return fmt.Sprintf("%s has more than %s: put it into a git repository, of which only what changed is read", strconv.QuoteToASCII(e.Dir), e.Why)
+	return fmt.Sprintf("%s has more than %s: put it into a git repository, which has no such bound", strconv.QuoteToASCII(e.Dir), e.Why)
 }
 
 // DigestOf names what is in a directory now. In a git repository all of the repository is

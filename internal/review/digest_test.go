@@ -351,3 +351,46 @@ func TestManifestIsOfContentAlone(t *testing.T) {
 		}
 	})
 }
+
+// What the agent may configure hides nothing of what it changes later: git is told
+// how to look, and looks at bytes.
+func TestConfigurationHidesNoChange(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs modes and case")
+	}
+	for name, tt := range map[string]struct {
+		config [2]string
+		attrs  string
+		info   bool
+		before string
+		change func(dir string)
+	}{
+		"mode":     {config: [2]string{"core.fileMode", "false"}, change: func(dir string) { _ = os.Chmod(filepath.Join(dir, "a"), 0o755) }},
+		"case":     {config: [2]string{"core.ignoreCase", "true"}, change: func(dir string) { put1(t, dir, "A", "another\n") }},
+		"eol":      {attrs: "* text\n", change: func(dir string) { put1(t, dir, "a", "one\r\n") }},
+		"ident":    {attrs: "* ident\n", before: "$Id: one $\n", change: func(dir string) { put1(t, dir, "a", "$Id: another $\n") }},
+		"encoding": {attrs: "a working-tree-encoding=UTF-16\n", before: "\xfe\xff\x00a", change: func(dir string) { put1(t, dir, "a", "\xff\xfea\x00") }},
+		"info":     {attrs: "* ident\n", info: true, before: "$Id: one $\n", change: func(dir string) { put1(t, dir, "a", "$Id: another $\n") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := worktree(t)
+			if tt.config[0] != "" {
+				git(t, dir, "config", tt.config[0], tt.config[1])
+			}
+			switch {
+			case tt.info:
+				put1(t, dir, ".git/info/attributes", tt.attrs)
+			case tt.attrs != "":
+				put1(t, dir, ".gitattributes", tt.attrs)
+			}
+			if tt.before != "" {
+				put1(t, dir, "a", tt.before)
+			}
+			was := of(t, dir)
+			tt.change(dir)
+			if of(t, dir).Value == was.Value {
+				t.Error("the change is not seen")
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ type repo struct {
 // anything from it. Filters are switched off besides, by their names.
 var still = []string{
 	"core.fsmonitor", "false", "core.hooksPath", os.DevNull, "core.untrackedCache", "false", "core.splitIndex", "false", "core.sparseCheckout", "false",
+	"core.fileMode", "true", "core.symlinks", "true", "core.ignoreCase", "false",
 	"core.autocrlf", "false", "core.safecrlf", "false", "advice.addEmbeddedRepo", "false", "core.pager", "cat", "maintenance.auto", "false", "gc.auto", "0",
 }
 
@@ -122,6 +124,9 @@ func (r *repo) state(ctx context.Context, say func(string), at string, depth int
 		return "", "", err
 	}
 	say(fmt.Sprintf("in %s head %s tree %s", strconv.Quote(at), head, tree))
+	if err := r.converted(ctx, env, say); err != nil {
+		return "", "", err
+	}
 	return head, tree, r.submodules(ctx, env, say, at, depth)
 }
 
@@ -177,6 +182,43 @@ func (r *repo) besides(ctx context.Context, env []string) error {
 	}
 	_, err = r.git(ctx, env, &absent, "update-index", "-z", "--index-info")
 	return err
+}
+
+// converted says what is in the files that git takes in as something else than they
+// are, by their attributes: of two contents that become one the tree cannot tell
+// which is there.
+func (r *repo) converted(ctx context.Context, env []string, say func(string)) error {
+	names, err := r.git(ctx, env, nil, "ls-files", "-z")
+	if err != nil {
+		return err
+	}
+	out, err := r.git(ctx, env, bytes.NewBuffer(names), "check-attr", "-z", "--stdin", "text", "crlf", "eol", "ident", "working-tree-encoding")
+	if err != nil {
+		return err
+	}
+	all, last := fields(out), ""
+	m := &listing{root: r.top, mostBytes: math.MaxInt64 - 1}
+	for ; len(all) >= 3; all = all[3:] {
+		name, value := all[0], all[2]
+		if value == "unspecified" || value == "unset" || name == last {
+			continue
+		}
+		last = name
+		path := filepath.Join(r.top, name)
+		info, err := os.Lstat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			continue // a submodule or a link, or gone meanwhile; the tree has what it was
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		what, err := m.content(path, info)
+		if err != nil {
+			return err
+		}
+		say("as it is " + strconv.Quote(name) + " " + what)
+	}
+	return nil
 }
 
 // isFile tells whether a path is a file or a link, reached by directories alone.

@@ -187,3 +187,85 @@ func TestPatterns(t *testing.T) {
 		t.Error("no lane fits no pattern")
 	}
 }
+
+// Whoever reads while somebody decides sees what was decided or not, never a file
+// that cannot be believed; and a writer that is killed leaves none for ever.
+func TestHistoryIsReadWhileItIsWritten(t *testing.T) {
+	d, r := ended(t)
+	done := make(chan error, 1)
+	go func() {
+		for range 100 {
+			past, err := Load(d, r)
+			if err == nil {
+				err = AddVerdict(d, past, &Verdict{Verdict: Accepted, Attempt: r.ID})
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for looks := 0; ; looks++ {
+		if _, err := Load(d, r); err != nil {
+			t.Fatalf("look %d: %v", looks, err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
+// A verdict is on one run, and a signature on it is good for no other: a file that
+// was copied over is damage.
+func TestVerdictOfAnotherRunIsNone(t *testing.T) {
+	for _, kind := range []string{checksFile, verdictFile, releaseFile} {
+		d, r := ended(t)
+		other := record.NewID()
+		text := `{"v":1,"n":1,"attempt":"` + other + `","verdict":"accepted","outcome":"exited"}`
+		if err := os.WriteFile(filepath.Join(record.Dir(d, r.ID), fileName(kind, 1)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := Load(d, r); err == nil {
+			t.Errorf("%s of another run reads as %+v", kind, h)
+		}
+	}
+}
+
+func TestVerdictIsAcceptedOrRejected(t *testing.T) {
+	d, r := ended(t)
+	for _, word := range []string{"", Released, "ACCEPTED"} {
+		text := `{"v":1,"n":1,"attempt":"` + r.ID + `","verdict":"` + word + `"}`
+		if err := os.WriteFile(filepath.Join(record.Dir(d, r.ID), "verdict.1.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := Load(d, r); err == nil {
+			t.Errorf("%q reads as %s", word, h.State())
+		}
+	}
+}
+
+// What could not be read again would keep everybody from deciding, for ever.
+func TestWhatCannotBeReadAgainIsNotWritten(t *testing.T) {
+	d, r := ended(t)
+	v := &Verdict{Verdict: Accepted, Attempt: r.ID}
+	for range MaxEvidence {
+		v.Evidence = append(v.Evidence, strings.Repeat("<", MaxText)) // six bytes each
+	}
+	v.Signature = strings.Repeat("<", MaxSignature)
+	if err := AddVerdict(d, load(t, d, r), v); err != nil {
+		t.Errorf("the most that a verdict may say: %v", err)
+	}
+	v.Checks = []Check{{Argv: []string{strings.Repeat("<", maxFile/6)}}}
+	if err := AddVerdict(d, load(t, d, r), v); err == nil {
+		t.Error("more was written")
+	}
+	if n := len(load(t, d, r).Verdicts); n != 1 {
+		t.Errorf("%d verdicts", n)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,8 +27,9 @@ const (
 	releasedFile = "released"
 )
 
-// maxFile bounds a file that is read, in bytes.
-const maxFile = 1 << 20
+// maxFile bounds a file in bytes: the most that a verdict may say, each byte of it
+// escaped as JSON does, and its checks.
+const maxFile = 4 << 20
 
 func fileName(kind string, n int) string { return kind + "." + strconv.Itoa(n) + ".json" }
 
@@ -104,6 +104,9 @@ func put(d home.Dir, id, name string, what any) error {
 	if err != nil {
 		return err
 	}
+	if len(data) >= maxFile { // it could not be read again, and so nothing be decided
+		return fmt.Errorf("it has %d bytes, and less than %d is the most", len(data), maxFile)
+	}
 	temp := "." + name + "-" + strconv.FormatUint(rand.Uint64(), 16)
 	file, err := dir.Create(temp)
 	if err != nil {
@@ -114,7 +117,7 @@ func put(d home.Dir, id, name string, what any) error {
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), name)); err != nil {
+	if err := home.RenameNew(filepath.Join(dir.Path(), temp), filepath.Join(dir.Path(), name)); err != nil {
 		return err
 	}
 	return flush(dir.Path())
@@ -136,17 +139,17 @@ func Load(d home.Dir, rec *record.Run) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("what was decided about %s: %w", rec.ID, err)
 	}
-	if h.Checks, err = readAll[Checked](dir, names, checksFile); err != nil {
+	if h.Checks, err = readAll[Checked](dir, names, rec.ID, checksFile); err != nil {
 		return nil, err
 	}
-	if h.Verdicts, err = readAll[Verdict](dir, names, verdictFile); err != nil {
+	if h.Verdicts, err = readAll[Verdict](dir, names, rec.ID, verdictFile); err != nil {
 		return nil, err
 	}
-	marks, err := readAll[Mark](dir, names, releaseFile)
+	marks, err := readAll[Mark](dir, names, rec.ID, releaseFile)
 	if err != nil {
 		return nil, err
 	}
-	ends, err := readAll[End](dir, names, releasedFile)
+	ends, err := readAll[End](dir, names, rec.ID, releasedFile)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +163,10 @@ func Load(d home.Dir, rec *record.Run) (*History, error) {
 	return h, nil
 }
 
-// readAll reads the files of one kind in the order of their numbers.
-func readAll[T any](dir *home.Folder, names []string, kind string) (all []*T, err error) {
+// readAll reads the files of one kind in the order of their numbers. One that names
+// another run was put there by somebody: what it says, and what a signature in it
+// is on, is of that run.
+func readAll[T any](dir *home.Folder, names []string, id, kind string) (all []*T, err error) {
 	var numbers []int
 	for _, name := range names {
 		if n := numberOf(name, kind); n != 0 {
@@ -177,14 +182,22 @@ func readAll[T any](dir *home.Folder, names []string, kind string) (all []*T, er
 		}
 		one := new(T)
 		var head struct {
-			V int `json:"v"`
-			N int `json:"n"`
+			V       int    `json:"v"`
+			N       int    `json:"n"`
+			Attempt string `json:"attempt"`
+			Verdict any    `json:"verdict"` // the word of a verdict, the number of a mark
 		}
 		if err = json.Unmarshal(data, &head); err == nil {
 			err = json.Unmarshal(data, one)
 		}
 		if err == nil && (head.V < 1 || head.N != n) {
 			err = errors.New("it is not what its name says")
+		}
+		if err == nil && kind != releasedFile && head.Attempt != id {
+			err = fmt.Errorf("it is of another run: %s", strconv.QuoteToASCII(head.Attempt))
+		}
+		if err == nil && kind == verdictFile && head.Verdict != Accepted && head.Verdict != Rejected {
+			err = errors.New("it is no verdict")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strconv.QuoteToASCII(filepath.Join(dir.Path(), name)), err)

@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package home
+
+func renameNew(from, to string) error { return linkNew(from, to) }
