@@ -52,13 +52,11 @@ func (a *asker) command(who quota.Account) lease.Answer {
 		a.note(fmt.Sprintf("quota of %s: %v; nobody is held for it", who, err))
 		return lease.Answer{}
 	}
-	again := quota.Now().Wall.Add(said.left(quota.Now()))
-	if said.Until.After(quota.Now().Wall) && said.Until.Before(again) {
-		again = said.Until
-	}
+	now := quota.Now()
+	again := now.Wall.Add(said.left(now))
 	switch said.Answer {
 	case AnswerWait:
-		return lease.Answer{Class: classQuota, Code: CodeCommandWait, Message: commandText(who, "says wait", said.Message), Until: latest(said.Until, again)}
+		return lease.Answer{Class: classQuota, Code: CodeCommandWait, Message: commandText(who, "says wait", said.Message), Until: again}
 	case AnswerDeny:
 		return lease.Answer{Class: classQuota, Code: CodeCommandDeny, Message: commandText(who, "says no", said.Message), Deny: !a.start.Keeps, Until: denialEnds(a.start.Keeps, again)}
 	case answerNone:
@@ -73,14 +71,6 @@ func denialEnds(keeps bool, again time.Time) time.Time {
 		return again
 	}
 	return time.Time{}
-}
-
-// latest is the time that the command named, unless it is to be asked before.
-func latest(named, again time.Time) time.Time {
-	if named.IsZero() || again.Before(named) {
-		return again
-	}
-	return named
 }
 
 func commandText(who quota.Account, says, message string) string {
@@ -104,7 +94,19 @@ type commandAnswer struct {
 	EveryMS int64     `json:"every_ms"`
 }
 
-// left is how long it is good for.
+// soonest is how long an answer is good for at least, whatever until it names.
+const soonest = time.Second
+
+// goodFor is how long an answer is good for: as configured, and not beyond the time
+// that it named itself.
+func (c *commandAnswer) goodFor(every time.Duration, now time.Time) time.Duration {
+	if c.Answer != AnswerGo && c.Until.After(now) {
+		return min(every, max(c.Until.Sub(now), soonest))
+	}
+	return every
+}
+
+// left is how long it is good for still.
 func (c *commandAnswer) left(now quota.Moment) time.Duration {
 	if c.Boot != now.Boot {
 		return 0
@@ -146,7 +148,7 @@ func (h *Home) ask(ctx context.Context, who quota.Account, conf config.QuotaConf
 			return nil, err
 		}
 		now := quota.Now()
-		answer.V, answer.Asked, answer.At, answer.Boot, answer.AtMS, answer.EveryMS = 1, asked, now.Wall.UTC(), now.Boot, now.Since.Milliseconds(), every.Milliseconds()
+		answer.V, answer.Asked, answer.At, answer.Boot, answer.AtMS, answer.EveryMS = 1, asked, now.Wall.UTC(), now.Boot, now.Since.Milliseconds(), answer.goodFor(every, now.Wall).Milliseconds()
 		said = answer
 		return json.Marshal(answer)
 	})
@@ -215,6 +217,10 @@ func askCommand(ctx context.Context, who quota.Account, argv []string, limit tim
 	return answer, nil
 }
 
+// mostYear is the last that can be written down (RFC 3339); a zone may bring what was
+// read beyond it.
+const mostYear = 9999
+
 // read takes what a command wrote to its stdout: nothing, or a JSON object with
 // until and message.
 func (c *commandAnswer) read(text []byte) error {
@@ -228,6 +234,9 @@ func (c *commandAnswer) read(text []byte) error {
 	if err := json.Unmarshal(text, &said); err != nil {
 		return errors.New("what it wrote is no JSON object with until and message")
 	}
-	c.Message, c.Until = plain(said.Message, mostSaid), said.Until.UTC()
+	c.Message = plain(said.Message, mostSaid)
+	if until := said.Until.UTC(); until.Year() <= mostYear {
+		c.Until = until
+	}
 	return nil
 }

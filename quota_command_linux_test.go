@@ -1,0 +1,57 @@
+package handsel_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/handsel/handsel"
+)
+
+// asks is a home where claude's quota is asked of a script that finds its own
+// directory as $1, and is good for an hour.
+func asks(t *testing.T, script string) *handsel.Home {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.toml")
+	text := "[quota.claude]\nevery = \"1h\"\ncommand = [\"/bin/sh\", \"" + filepath.Join(dir, "ask") + "\", \"" + dir + "\"]\n"
+	for path, text := range map[string]string{config: text, filepath.Join(dir, "ask"): script} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return open(t, map[string]string{"HANDSEL_CONFIG": config})
+}
+
+// A command that says until when is asked again then, long before its answer is
+// too old and however rarely those who wait look by themselves.
+func TestCommandIsAskedAgainAtItsUntil(t *testing.T) { // P3
+	h := asks(t, `
+if [ -e "$1/asked" ]; then exit 0; fi
+: >"$1/asked"
+date -u -d '+2 seconds' '+{"until":"%Y-%m-%dT%H:%M:%SZ"}'
+exit 10
+`)
+	l, err := h.Acquire(t.Context(), handsel.Start{Engine: "claude", Wait: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A time that cannot be written down is no end, and the answer counts.
+func TestCommandThatNamesNoTimeOfOurs(t *testing.T) {
+	h := asks(t, `
+echo asked >>"$1/asked"
+echo '{"until":"9999-12-31T23:59:59-23:59"}'
+exit 10
+`)
+	for range 2 {
+		if l, err := h.Acquire(t.Context(), handsel.Start{Engine: "claude"}); err == nil {
+			t.Error("it was let through", l.Release())
+		}
+	}
+}
