@@ -599,7 +599,7 @@ func TestStoppingLeavesWhatRuns(t *testing.T) {
 		"cancel running": {func(h *hub, _ *process) string {
 			out, _ := must(t, "exit 0", h.handsel("dispatch", "stop", "--cancel-running"))
 			return out
-		}, "2 attempts were ended, 1 rows wait", false},
+		}, "2 attempts were ended, 1 row waits", false},
 		"TERM": {signalled(syscall.SIGTERM), "", true},
 		"INT":  {signalled(syscall.SIGINT), "", true},
 		"HUP":  {signalled(syscall.SIGHUP), "", true},
