@@ -144,6 +144,9 @@ func JournalSubject(ctx context.Context, h *handsel.Home, x string) (*Subject, e
 		if s := written(h, x); s != nil {
 			return s, nil
 		}
+		if s, bad := engineSubject(h, x); bad == nil {
+			return s, nil
+		}
 		return nil, err
 	case err != nil:
 		return nil, err

@@ -595,11 +595,11 @@ func TestStoppingLeavesWhatRuns(t *testing.T) {
 		"stop": {func(h *hub, _ *process) string {
 			out, _ := must(t, "exit 0", h.handsel("dispatch", "stop"))
 			return out
-		}, "stopped; 2 attempts go on without it, 1 rows wait", true},
+		}, "stopped; 2 attempts go on without it, 1 row waits", true},
 		"cancel running": {func(h *hub, _ *process) string {
 			out, _ := must(t, "exit 0", h.handsel("dispatch", "stop", "--cancel-running"))
 			return out
-		}, "2 attempts were ended, 1 rows wait", false},
+		}, "2 attempts were ended, 1 row waits", false},
 		"TERM": {signalled(syscall.SIGTERM), "", true},
 		"INT":  {signalled(syscall.SIGINT), "", true},
 		"HUP":  {signalled(syscall.SIGHUP), "", true},

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -238,11 +237,11 @@ func (a *app) dispatchStop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			goes := "go on without it"
+			goes := oneOr(left.Running, "goes on without it", "go on without it")
 			if running {
-				goes = "were ended"
+				goes = oneOr(left.Running, "was ended", "were ended")
 			}
-			fmt.Fprintln(a.Out, "stopped; "+strconv.Itoa(left.Running)+" attempts "+goes+", "+strconv.Itoa(left.Queued)+" rows wait for the next dispatcher")
+			fmt.Fprintf(a.Out, "stopped; %s %s, %s %s for the next dispatcher\n", counted(left.Running, "attempt"), goes, counted(left.Queued, "row"), oneOr(left.Queued, "waits", "wait"))
 			return nil
 		},
 	}
@@ -259,4 +258,12 @@ func (a *app) dispatchTakeover() *cobra.Command {
 	cmd.Flags().IntVar(&readyFD, "ready-fd", 0, "descriptor of who waits for it to listen")
 	_ = cmd.Flags().MarkHidden("ready-fd") // it is registered one line above
 	return cmd
+}
+
+// oneOr is the word for one of something, or for any other number.
+func oneOr(n int, one, other string) string {
+	if n == 1 {
+		return one
+	}
+	return other
 }

@@ -247,8 +247,8 @@ func newRecord(r *attempt.Row) *record.Run {
 	me := proc.Self()
 	return &record.Run{
 		ID: r.ID, Verb: "run", State: r.State, Lane: r.Lane, Argv0: r.Argv0, Argc: r.Argc, Command: r.Command, Cwd: r.Placement.Cwd,
-		Engine: r.Placement.Engine, Workload: r.Placement.Workload, Confinement: r.Placement.Confinement,
-		UID: syscall.Getuid(), Author: r.Author, Labels: r.Labels, QueuedAt: record.At(r.Asked()),
+		Engine: r.Placement.Engine, Account: r.Placement.Account, Workload: r.Placement.Workload, Confinement: r.Placement.Confinement, Profile: r.Placement.Profile,
+		Fence: r.Fence, Enqueued: true, RetryOf: r.RetryOf, RetryVerdict: r.RetryVerdict, UID: syscall.Getuid(), Author: r.Author, Labels: r.Labels, QueuedAt: record.At(r.Asked()),
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: machine.BootID(),
 	}
 }

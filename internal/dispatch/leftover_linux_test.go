@@ -7,6 +7,8 @@ import (
 
 	"github.com/handsel/handsel/internal/attempt"
 	"github.com/handsel/handsel/internal/lane"
+	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/queue"
 	"github.com/handsel/handsel/internal/record"
 )
 
@@ -88,5 +90,25 @@ func TestEntryOfAnEndedAttemptGoesWithItsDriver(t *testing.T) {
 			return
 		}
 		w.breathe()
+	}
+}
+
+// What nobody drove is told by its row: whose account, and what it tried again.
+func TestRecordOfWhatNobodyDroveHasWhatItsRowHas(t *testing.T) {
+	w := newWorld(t, false, nil)
+	l := w.enqueue("x")
+	row := l.row
+	row.ID, row.RetryOf, row.RetryVerdict, row.Fence = record.NewID(), row.ID, 2, 7
+	row.Placement.Account, row.Placement.Profile = "work", "reviewer"
+	if err := writeRecord(w.home, &row, queue.End{Outcome: record.NotStarted, At: machine.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	kept, run, err := record.Reopen(w.home, row.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kept.Close()
+	if run.RetryOf != row.RetryOf || run.RetryVerdict != 2 || run.Fence != 7 || !run.Enqueued || run.Account != "work" || run.Profile != "reviewer" || !run.QueuedAt.After(row.QueueStart.Time) {
+		t.Errorf("the record is %+v", run)
 	}
 }
