@@ -96,12 +96,21 @@ func agentTurn(t *testing.T, e engine) string {
 // agentLimit: a used-up quota with its reset is a limit, or at least a throttle,
 // whatever the engine's status.
 func agentLimit(t *testing.T, e engine) string {
-	c := newCell(t, e, nil, modelstub.Step{Fail: &modelstub.Fail{
-		Status: 429, Message: "You have exceeded your usage limit. Please retry in 3h12m4s.",
-	}})
+	fail := modelstub.Fail{Status: 429, Message: "You have exceeded your usage limit. Please retry in 3h12m4s."}
+	kinds := []string{"limit", "throttle"}
+	if e.pool == "codex" { // what its backend says of a plan that is used up
+		fail = modelstub.Fail{Status: 429, Kind: "usage_limit_reached", Message: "The usage limit has been reached", More: map[string]any{
+			"plan_type": "plus", "resets_at": time.Now().Add(3 * time.Hour).Unix(),
+		}}
+		kinds = []string{"limit"}
+	}
+	c := newCell(t, e, nil, modelstub.Step{Fail: &fail})
 	c.endOn("limit", "throttle")
 	end := c.question(nil, prompt).wait()
-	got := c.expectEnding(end, "failed", "limit", "throttle")
+	got := c.expectEnding(end, "failed", kinds...)
+	if e.pool == "codex" && (got.Until.Before(time.Now().Add(2*time.Hour)) || got.Until.After(time.Now().Add(3*time.Hour))) {
+		t.Errorf("it is limited until %v, want about 3 hours%s", got.Until, c.describe(end))
+	}
 	if got.Kind == "throttle" { // spaces starts, and never parks (P3)
 		c.expectQuota("throttle", "free")
 		return fmt.Sprintf("failed: throttle, status %d; starts are spaced", end.code)

@@ -71,11 +71,13 @@ type Call struct {
 
 // Fail is an API error: its status, headers (a reset time, say) and message.
 // Kind is the API's own word for it; empty means the usual one of the status.
+// More are further members of the error in the body.
 type Fail struct {
 	Status  int
 	Kind    string
 	Message string
 	Header  map[string]string
+	More    map[string]any
 }
 
 // Result is what an engine sent back for a tool call of ours.

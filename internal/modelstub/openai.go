@@ -2,6 +2,7 @@ package modelstub
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 )
 
@@ -142,7 +143,9 @@ func openAIFailure(f Fail) any {
 	if kind == "" {
 		kind = "server_error"
 	}
-	return obj{"error": obj{"message": f.Message, "type": kind, "param": nil, "code": kind}}
+	err := obj{"message": f.Message, "type": kind, "param": nil, "code": kind}
+	maps.Copy(err, f.More)
+	return obj{"error": err}
 }
 
 // chat writes OpenAI's Chat Completions API.
