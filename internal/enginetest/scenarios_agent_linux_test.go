@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,11 +105,25 @@ func agentLimit(t *testing.T, e engine) string {
 		}}
 		kinds = []string{"limit"}
 	}
+	if e.pool == "claude" { // what the service says of a subscription that is used up
+		reset := strconv.FormatInt(time.Now().Add(3*time.Hour).Unix(), 10)
+		fail = modelstub.Fail{Status: 429, Message: "This request would exceed your account's rate limit. Please try again later.", Header: map[string]string{
+			"anthropic-ratelimit-unified-status": "rejected", "anthropic-ratelimit-unified-reset": reset, "anthropic-ratelimit-unified-representative-claim": "five_hour",
+			"anthropic-ratelimit-unified-5h-status": "rejected", "anthropic-ratelimit-unified-5h-reset": reset, "anthropic-ratelimit-unified-5h-utilization": "1.0",
+			"retry-after": "10800", "x-should-retry": "false",
+		}}
+		kinds = []string{"limit"}
+		key := e.env
+		e.env = func(url string) []string {
+			env := slices.DeleteFunc(key(url), func(entry string) bool { return strings.HasPrefix(entry, "ANTHROPIC_API_KEY=") })
+			return append(env, "CLAUDE_CODE_OAUTH_TOKEN=sk-ant-oat01-x")
+		}
+	}
 	c := newCell(t, e, nil, modelstub.Step{Fail: &fail})
 	c.endOn("limit", "throttle")
 	end := c.question(nil, prompt).wait()
 	got := c.expectEnding(end, "failed", kinds...)
-	if e.pool == "codex" && (got.Until.Before(time.Now().Add(2*time.Hour)) || got.Until.After(time.Now().Add(3*time.Hour))) {
+	if kinds[0] == "limit" && len(kinds) == 1 && (got.Until.Before(time.Now().Add(2*time.Hour)) || got.Until.After(time.Now().Add(3*time.Hour))) {
 		t.Errorf("it is limited until %v, want about 3 hours%s", got.Until, c.describe(end))
 	}
 	if got.Kind == "throttle" { // spaces starts, and never parks (P3)
