@@ -211,7 +211,9 @@ func (r *Release) State() string {
 	if proc.Judge(proc.Claim{Pid: id.Pid, Ticks: id.Ticks, Boot: id.BootID, NS: id.PidNS}) == proc.Alive {
 		return Going
 	}
-	return Unknown // behind a wall, such as that of a container, it may be gone and keep everybody for ever
+	// Behind a wall, such as that of a container, it may be gone as well, and would
+	// keep everybody for ever.
+	return Unknown
 }
 
 // History is all that was decided about a run, each in the order of its numbers.
