@@ -22,33 +22,43 @@ const database = "handsel.db"
 // the order of time: what the dispatcher wrote into its database, and what all
 // others wrote into journal.ndjson (P11). It needs no dispatcher and changes
 // nothing. What could not be read is told to problem, and what is kept no longer
-// is said there too, before the last event was told.
-func Journal(h *handsel.Home, f handsel.JournalFilter, problem func(string)) iter.Seq[handsel.JournalEvent] {
+// is said there too, as *NotKept, before the last event was told.
+func Journal(h *handsel.Home, f handsel.JournalFilter, problem func(error)) iter.Seq[handsel.JournalEvent] {
 	at := home.Dir{Path: h.Path(), From: h.From()}
-	file := journal.Read(at, f, func(p *journal.Problem) { problem(p.Error()) })
+	file := journal.Read(at, f, func(p *journal.Problem) { problem(p) })
 	return journal.Merge(events(filepath.Join(at.Path, database), f, problem), file)
 }
 
+// NotKept says that a journal does not begin at the beginning, which is no fault
+// of it.
+type NotKept struct {
+	Attempts int64 // whose events are gone with them
+}
+
+func (e *NotKept) Error() string {
+	return fmt.Sprintf("the dispatcher's events of %d attempts that ended long ago are kept no longer (runs.keep_days)", e.Attempts)
+}
+
 // events tells those of the database, a short read at a time.
-func events(path string, f journal.Filter, problem func(string)) iter.Seq[journal.Event] {
+func events(path string, f journal.Filter, problem func(error)) iter.Seq[journal.Event] {
 	return func(yield func(journal.Event) bool) {
 		db, err := queue.Look(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		if err != nil {
-			problem("the dispatcher's events: " + err.Error())
+			problem(fmt.Errorf("the dispatcher's events: %w", err))
 			return
 		}
 		defer db.Close()
 		if n, err := db.Pruned(); err == nil && n > 0 && f.Lane == "" && f.Attempt == "" {
-			problem(fmt.Sprintf("the dispatcher's events of %d attempts that ended long ago are kept no longer (runs.keep_days)", n))
+			problem(&NotKept{n})
 		}
 		ask := queue.Filter{Lane: f.Lane, Attempt: f.Attempt}
 		for {
 			list, err := db.Events(ask)
 			if err != nil {
-				problem("the dispatcher's events: " + err.Error())
+				problem(fmt.Errorf("the dispatcher's events: %w", err))
 				return
 			}
 			for i := range list {
@@ -184,7 +194,7 @@ func written(h *handsel.Home, x string) *Subject {
 		kind, name = "", x
 	}
 	ids, lane := map[string]bool{}, false
-	for e := range Journal(h, handsel.JournalFilter{}, func(string) {}) {
+	for e := range Journal(h, handsel.JournalFilter{}, func(error) {}) {
 		lane = lane || kind != "run" && e.Lane == name
 		if kind != "lane" && len(name) >= shortestEnd && strings.HasSuffix(e.Attempt, name) {
 			ids[e.Attempt] = true

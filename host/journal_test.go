@@ -108,7 +108,7 @@ func twoEvents(t testing.TB, db *queue.DB, i int) error {
 
 func chosen(t testing.TB, h *handsel.Home, f handsel.JournalFilter) (all []handsel.JournalEvent) {
 	t.Helper()
-	for e := range Journal(h, f, func(p string) { t.Error(p) }) {
+	for e := range Journal(h, f, func(p error) { t.Error(p) }) {
 		all = append(all, e)
 	}
 	return all

@@ -140,7 +140,7 @@ func (a *app) journal(f *journalFlags, x string) error {
 		return err
 	}
 	out := journalJSON{V: 1, Events: []handsel.JournalEvent{}, Problems: []string{}}
-	for e := range host.Journal(h, filter, func(p string) { out.Problems = append(out.Problems, p) }) {
+	for e := range host.Journal(h, filter, func(p error) { out.Problems = append(out.Problems, p.Error()) }) {
 		out.Chosen++
 		if out.Events = append(out.Events, e); f.limit > 0 && len(out.Events) >= 2*f.limit {
 			out.Events = append(out.Events[:0], out.Events[len(out.Events)-f.limit:]...)
@@ -210,7 +210,13 @@ func (a *app) exportJournal() error {
 	to := bufio.NewWriterSize(a.Out, 64<<10)
 	enc := json.NewEncoder(to)
 	enc.SetEscapeHTML(false)
-	for e := range host.Journal(h, handsel.JournalFilter{}, func(p string) { bad++; a.say("warning: %s", oneLine(p)) }) {
+	problem := func(p error) {
+		a.say("warning: %s", oneLine(p.Error()))
+		if !errors.As(p, new(*host.NotKept)) {
+			bad++
+		}
+	}
+	for e := range host.Journal(h, handsel.JournalFilter{}, problem) {
 		if err := enc.Encode(e); err != nil {
 			return err
 		}

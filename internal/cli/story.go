@@ -66,7 +66,7 @@ func (a *app) story(x string, asJSON bool) error {
 	if s.Now != nil {
 		out.Now, out.review = s.Now.Word(), reviewWord(s.Now)
 	}
-	for e := range host.Journal(h, s.Filter, func(p string) { out.Problems = append(out.Problems, p) }) {
+	for e := range host.Journal(h, s.Filter, func(p error) { out.Problems = append(out.Problems, p.Error()) }) {
 		out.Events = append(out.Events, storyPart{handsel.Sentence(&e), e})
 	}
 	if asJSON {

@@ -191,6 +191,8 @@ func (e *Event) shorten() bool {
 		e.Evidence = append(slices.Clone(e.Evidence[:(len(e.Evidence)-1)/2]), "and more")
 	case len(e.WaitedFor) > 0:
 		e.WaitedFor = nil
+	case len(e.By) > keep: // a signer may call himself anything
+		e.By = strings.ToValidUTF8(e.By[:keep/2], "") + "…"
 	default:
 		return false
 	}

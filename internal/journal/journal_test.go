@@ -349,6 +349,7 @@ func TestLongTextsAreCutAndTheEventStays(t *testing.T) {
 	for i, e := range []Event{
 		{Permission: Acceptance, What: Accepted, Attempt: "01a2", Lane: "l", Text: long},
 		{Permission: Acceptance, What: Accepted, Attempt: "01a2", Lane: "l", Text: long, Evidence: many, By: "kim"},
+		{Permission: Acceptance, What: Accepted, Attempt: "01a2", Lane: "l", By: strings.Repeat("<", 4096)},
 		{Permission: Ownership, What: Ended, Attempt: "01a2", Lane: "l", WaitedFor: waited},
 	} {
 		if err := Append(d, e); err != nil {
@@ -359,7 +360,7 @@ func TestLongTextsAreCutAndTheEventStays(t *testing.T) {
 			t.Fatalf("event %d: %d read, %v", i, len(got), problems)
 		}
 		last := got[i]
-		if last.Attempt != "01a2" || last.Lane != "l" || last.What != e.What || last.By != e.By {
+		if last.Attempt != "01a2" || last.Lane != "l" || last.What != e.What || !strings.HasPrefix(e.By, strings.TrimSuffix(last.By, "…")) || last.By == "" && e.By != "" {
 			t.Errorf("event %d lost more than its texts: %+v", i, last)
 		}
 		if e.Text != "" && (!strings.HasPrefix(last.Text, "<") || !strings.HasSuffix(last.Text, "…")) {

@@ -189,7 +189,7 @@ const (
 	Going   = "going"   // its command runs
 	Done    = "done"    // its command ended with 0
 	Failed  = "failed"  // it ended otherwise, or could not be started
-	Unknown = "unknown" // whoever waited for it is gone: it may have happened
+	Unknown = "unknown" // whoever waited for it is gone, or cannot be looked at: it may have happened
 )
 
 // Release is a mark with what became of it.
@@ -208,10 +208,12 @@ func (r *Release) State() string {
 		return Failed
 	}
 	id := r.Handsel
-	if proc.Judge(proc.Claim{Pid: id.Pid, Ticks: id.Ticks, Boot: id.BootID, NS: id.PidNS}) == proc.Gone {
-		return Unknown
+	if proc.Judge(proc.Claim{Pid: id.Pid, Ticks: id.Ticks, Boot: id.BootID, NS: id.PidNS}) == proc.Alive {
+		return Going
 	}
-	return Going
+	// Behind a wall, such as that of a container, it may be gone as well, and would
+	// keep everybody for ever.
+	return Unknown
 }
 
 // History is all that was decided about a run, each in the order of its numbers.

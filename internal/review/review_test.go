@@ -112,6 +112,9 @@ func TestReleaseWithoutAnEndIsToldByItsProcess(t *testing.T) {
 	if s := load(t, d, r).LastRelease().State(); s != Unknown || Of(d, r) == Released {
 		t.Errorf("once its process is gone it is %s", s)
 	}
+	if far := (&Release{Mark: Mark{Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS + 1}}}); me.NS != 0 && far.State() != Unknown {
+		t.Errorf("of a process that cannot be looked at it is %s", far.State())
+	}
 	zero, seven := 0, 7
 	if err := AddEnd(d, m, &End{Outcome: record.Exited, ExitCode: &seven}); err != nil {
 		t.Fatal(err)
