@@ -99,7 +99,7 @@ func (h *Home) Acquire(ctx context.Context, s Start) (*Lease, error) {
 	}
 	for began, arrived := time.Now(), machine.SinceBoot(); ; {
 		l, err := lease.Acquire(ctx, h.places(first.Settings), lease.Want{
-			Pools: a.pools, Check: a.check, Changed: a.changed,
+			Pools: a.pools, Check: a.check, Turns: a.turns(), Changed: a.changed,
 			Engine: s.Engine, Workload: a.class(), Run: s.Run, Argv0: s.Argv0,
 			Wait: max(s.Wait-time.Since(began), 0), Poll: first.Poll, Patience: first.Patience, Priority: s.Priority, Start: s.Arrived, ID: s.Tie, OnWait: s.OnWait,
 		})

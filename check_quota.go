@@ -52,9 +52,9 @@ func (a *asker) quota() lease.Answer {
 	case err != nil:
 		return lease.Answer{Err: err}
 	case wait > 0 && space.Key == who.Engine:
-		return lease.Answer{Class: classQuota, Code: CodeMinGap, Message: gapText(who.Engine, space.Gap), Until: machine.Now().Add(wait)}
+		return lease.Answer{Class: classQuota, Code: CodeMinGap, Message: gapText(who.Engine, space.Gap), Until: machine.Now().Add(wait), Turn: space.Key}
 	case wait > 0:
-		return lease.Answer{Class: classQuota, Code: CodeThrottle, Message: quota.Text(state.Pace), Until: machine.Now().Add(wait)}
+		return lease.Answer{Class: classQuota, Code: CodeThrottle, Message: quota.Text(state.Pace), Until: machine.Now().Add(wait), Turn: space.Key}
 	}
 	return a.command(who)
 }
@@ -77,6 +77,17 @@ func untilOf(o hold.Order, left time.Duration) time.Time {
 	return end
 }
 
+// turns are what starts of the account come to one after the other.
+func (a *asker) turns() []string {
+	who := a.who()
+	if who.Engine == "" {
+		return nil
+	}
+	return []string{who.Engine, pacedKey(who)}
+}
+
+func pacedKey(who quota.Account) string { return "paced." + who.String() }
+
 // spaces are how far apart starts of the account have to be: those of the engine as
 // configured, those of the account while it is throttled.
 func (a *asker) spaces(s quota.State, now quota.Moment) []quota.Space {
@@ -86,7 +97,7 @@ func (a *asker) spaces(s quota.State, now quota.Moment) []quota.Space {
 func spacesOf(in *inForce, who quota.Account, s quota.State, now quota.Moment) []quota.Space {
 	return []quota.Space{
 		{Key: who.Engine, Gap: in.EngineOf[who.Engine].MinGap},
-		{Key: "paced." + who.String(), Gap: s.Gap(now), After: s.Throttled(now)},
+		{Key: pacedKey(who), Gap: s.Gap(now), After: s.Throttled(now)},
 	}
 }
 

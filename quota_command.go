@@ -138,7 +138,7 @@ func (h *Home) ask(ctx context.Context, who quota.Account, conf config.QuotaConf
 		return &said, true
 	}
 	var said *commandAnswer
-	err := h.book().Remember(ctx, "command."+who.String(), 2*limit, func(have []byte) bool {
+	err := h.book().Remember(ctx, "command."+who.String(), 2*(limit+2*ending), func(have []byte) bool {
 		found, ok := good(have)
 		said = found
 		return ok
@@ -172,6 +172,10 @@ func (h *Home) commandSaid(in *inForce, who quota.Account, now quota.Moment) *Qu
 // mostAnswer bounds what a command may say, in bytes.
 const mostAnswer = 64 << 10
 
+// ending is how long a command may take to end when its time is over, and then when
+// it is killed.
+const ending = time.Second
+
 // askCommand runs a command, in no shell, with our environment and what it is asked
 // about, and ends it with all it started when its time is over. The error is that
 // of being interrupted; all else that goes wrong is no answer.
@@ -182,7 +186,7 @@ func askCommand(ctx context.Context, who quota.Account, argv []string, limit tim
 		env = append(env, envAskedAccount+"="+who.Name)
 	}
 	out, err := run.Agent(ctx, run.Spec{
-		Argv: argv, Dir: "/", Env: env, Record: true, NoPTY: true, RunID: record.NewID(), Timeout: limit, Gate: true, Grace: time.Second, Kill: time.Second,
+		Argv: argv, Dir: "/", Env: env, Record: true, NoPTY: true, RunID: record.NewID(), Timeout: limit, Gate: true, Grace: ending, Kill: ending,
 	}, run.Deps{Recorder: keep})
 	name := strconv.QuoteToASCII(argv[0])
 	none := func(format string, args ...any) (*commandAnswer, error) {

@@ -15,7 +15,8 @@ import (
 
 // maxStands bounds how many groups stand in line at once: each costs a ticket
 // and a watch, of which the kernel gives a user 128 by default. The best rows
-// stand; a group beyond stands as soon as one before it is admitted or leaves.
+// stand; a group beyond stands as soon as one before it is admitted or leaves. Of
+// those whom one engine account's quota holds back one is enough to see its end.
 const maxStands = 48
 
 // stand is one row's stay in line, on behalf of its group. It belongs to the
@@ -66,8 +67,35 @@ func (d *Dispatcher) best() []*group {
 		}
 	}
 	slices.SortFunc(all, func(a, b *group) int { return order(a.ready[0], b.ready[0]) })
+	if len(all) > maxStands {
+		return parkedLast(all)
+	}
 	return all
 }
+
+// parkedLast puts groups whose account is without capacity behind the others, all
+// but one that is told so where it stands.
+func parkedLast(all []*group) []*group {
+	of := func(g *group) [2]string { return [2]string{g.ready[0].Placement.Engine, g.ready[0].Placement.Account} }
+	watches := map[[2]string]*group{}
+	for _, g := range all {
+		if g.stand != nil && !g.stand.asked && g.stand.last.Class == classQuota && watches[of(g)] == nil {
+			watches[of(g)] = g
+		}
+	}
+	var first, last []*group
+	for _, g := range all {
+		if w := watches[of(g)]; w == nil || w == g {
+			first = append(first, g)
+		} else {
+			last = append(last, g)
+		}
+	}
+	return append(first, last...)
+}
+
+// classQuota is the class of reasons that are an engine account's (C13).
+const classQuota = "quota"
 
 // idle tells whether no row is of the group any more. Rows that may not be
 // admitted find their group again by its key.

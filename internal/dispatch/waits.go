@@ -47,6 +47,7 @@ func (d *Dispatcher) standsFor(s *stand, w lease.Waiting) {
 		d.account(s.row, time.Now())
 	}
 	s.last = w
+	d.again = d.again || len(d.groups) > maxStands // another may have its stand
 }
 
 // accountAll is account for every row. It is asked every poll.

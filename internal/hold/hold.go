@@ -236,8 +236,12 @@ func (l Orders) Account(scope string) (own []Order) {
 	return own
 }
 
-// Put gives an order, replacing one of the same kind and scope. A zero Since is
-// now. The home is created if need be.
+// ErrNewer reports an order that a later version wrote, with what this one does not
+// know: it binds, and is never rewritten (C12).
+var ErrNewer = errors.New("a later version of handsel gave that order, and it stays as it is")
+
+// Put gives an order, replacing one of the same kind and scope, but none of a later
+// version (ErrNewer). A zero Since is now. The home is created if need be.
 func Put(d home.Dir, o Order) error {
 	o.V = version
 	if o.Since.IsZero() {
@@ -258,6 +262,9 @@ func Put(d home.Dir, o Order) error {
 		return fmt.Errorf("hold %s: %w", strconv.QuoteToASCII(o.Scope), err)
 	}
 	defer folder.Close()
+	if have, err := read(folder, fileName(o.Kind, o.Scope)); err == nil && have.V > version {
+		return fmt.Errorf("hold %s: %w", strconv.QuoteToASCII(o.Scope), ErrNewer)
+	}
 	// Holds outlive a restart, so they are flushed.
 	if err := folder.WriteFileSync(fileName(o.Kind, o.Scope), append(data, '\n')); err != nil {
 		return fmt.Errorf("hold %s: %w", strconv.QuoteToASCII(o.Scope), err)

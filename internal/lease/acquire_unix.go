@@ -46,6 +46,7 @@ type request struct {
 	toldOnce bool
 	ears     *ears
 	sole     *Answer // what we were let through for, if nobody else is
+	turns    bool    // we have waited for a turn
 }
 
 type queue = *line.Line
@@ -78,7 +79,7 @@ func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.after = r.close
+	l.after, l.unlist = r.close, r.place.Unlist
 	l.soon = time.AfterFunc(settleBy, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -181,6 +182,7 @@ type verdict struct {
 	orphans []orphan      // agents without a holder, whose end frees a slot
 	blind   bool          // something that matters gives no event
 	checked bool          // a check stops us, not the pools
+	turn    string        // that the check says is not ours yet
 	ahead   int           // tickets before ours
 }
 
@@ -198,7 +200,7 @@ func (r *request) try(ctx context.Context) (verdict, error) {
 	}
 	if stop {
 		if len(pools) > 0 && !held.final && r.want.Wait > 0 {
-			err = r.park(ctx, pools, held.why)
+			err = r.park(ctx, pools, held)
 		}
 		return held, err
 	}
@@ -231,6 +233,7 @@ func (r *request) checked() (v verdict, stop bool, err error) {
 	case a.Sole:
 		r.sole = &a
 	case a.stops():
+		r.turns = r.turns || a.Turn != ""
 		return stopped(a), true, nil
 	}
 	return verdict{}, false, nil
@@ -240,10 +243,15 @@ func (r *request) checked() (v verdict, stop bool, err error) {
 func stopped(a Answer) verdict {
 	v := verdict{
 		why:   Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until, Deny: a.Deny},
-		final: a.Deny, watch: true, checked: true,
+		final: a.Deny, watch: true, checked: true, turn: a.Turn,
 	}
+	now := machine.SinceBoot()
 	if a.Again > 0 {
-		v.again = machine.SinceBoot() + jittered(a.Again)
+		v.again = now + jittered(a.Again)
+	}
+	// Its end may come before we sleep, and is then no event any more.
+	if end := a.Until.Sub(machine.Now()); end > 0 && (v.again == 0 || now+end < v.again) {
+		v.again = now + end
 	}
 	return v
 }
@@ -288,7 +296,7 @@ func (r *request) attempt(ctx context.Context, pools []Pool, lastTry bool) (verd
 		}
 		v = stopped(*r.sole)
 		if r.want.Wait > 0 {
-			err = r.stand(a, parkedFor(v.why))
+			err = r.standAside(a, v)
 		}
 		return v, err
 	}
@@ -365,7 +373,7 @@ func sameParked(a, b *line.Parked) bool {
 			until[i] = *p.Until
 		}
 	}
-	return a.Code == b.Code && sameTime(until[0], until[1])
+	return a.Code == b.Code && a.Turn == b.Turn && sameTime(until[0], until[1])
 }
 
 // sameTime tells whether two answers mean the same end: who asks again reckons
@@ -379,8 +387,8 @@ func sameTime(a, b time.Time) bool {
 
 // park keeps our place while a check other than pools stops us, and lets those
 // behind go on.
-func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
-	if r.parked(why, pools) {
+func (r *request) park(ctx context.Context, pools []Pool, v verdict) error {
+	if r.parked(v, pools) {
 		return nil
 	}
 	a, err := r.enter(ctx, pools)
@@ -391,33 +399,38 @@ func (r *request) park(ctx context.Context, pools []Pool, why Waiting) error {
 		return err
 	}
 	defer a.leave()
-	parked := parkedFor(why)
+	return r.standAside(a, v)
+}
+
+// standAside is stand for one whom a check stops, under the line's lock.
+func (r *request) standAside(a *admission, v verdict) error {
 	fresh := r.place == nil || r.place.Record().Parked == nil
-	if err := r.stand(a, parked); err != nil {
+	if err := r.stand(a, parkedFor(v)); err != nil {
 		return err
 	}
 	if fresh {
-		wakeNext(r.line, names(pools)) // some may follow us
+		wakeNext(r.line, names(a.pools)) // some may follow us
 	}
 	return nil
 }
 
-func parkedFor(why Waiting) *line.Parked {
-	parked := &line.Parked{Code: why.Code}
-	if !why.Until.IsZero() {
-		parked.Until = &why.Until
+func parkedFor(v verdict) *line.Parked {
+	parked := &line.Parked{Code: v.why.Code, Turn: v.turn}
+	if !v.why.Until.IsZero() {
+		parked.Until = &v.why.Until
 	}
 	return parked
 }
 
 // parked tells whether our ticket says so already: a check that is asked every
-// second needs no lock for that.
-func (r *request) parked(why Waiting, pools []Pool) bool {
-	if r.place == nil {
+// second needs no lock for that. One that waits for its turn has to say each time
+// that it has looked: its turn may have been kept for it.
+func (r *request) parked(v verdict, pools []Pool) bool {
+	if r.place == nil || v.turn != "" {
 		return false
 	}
 	rec := r.place.Record()
-	return rec.Parked != nil && sameParked(rec.Parked, parkedFor(why)) && slices.Equal(rec.Pools, wishes(pools))
+	return rec.Parked != nil && sameParked(rec.Parked, parkedFor(v)) && slices.Equal(rec.Pools, wishes(pools))
 }
 
 // refuse turns the last verdict into the refusal.

@@ -333,7 +333,7 @@ func (a *admission) judgeLine(ahead []string, lastTry bool, v *verdict) error {
 		if err != nil {
 			return err
 		}
-		if t == nil || !a.shares(t) || t.Parked != nil {
+		if t == nil || !a.shares(t) || t.Parked != nil && !a.comesFirst(t) {
 			continue
 		}
 		ok, doubtful := a.admissible(t, false)
@@ -359,6 +359,12 @@ func (a *admission) judgeLine(ahead []string, lastTry bool, v *verdict) error {
 	}
 	a.tickets = keep(a.tickets, passed)
 	return nil
+}
+
+// comesFirst tells whether t waits for what we have just been told is free: it is
+// about to see that too, and it is t's turn.
+func (a *admission) comesFirst(t *line.Ticket) bool {
+	return t.Parked.Turn != "" && slices.Contains(a.r.want.Turns, t.Parked.Turn)
 }
 
 // keep narrows the tickets that were read to those that an admission now
@@ -642,7 +648,9 @@ func (a *admission) take(v verdict) (verdict, error) {
 			a.r.line.Mark(t)
 		}
 	}
-	if a.r.place != nil {
+	// Whoever comes to a turn takes it once it has its slots. Until then its ticket
+	// keeps it from those behind: it goes when the lease settles.
+	if a.r.place != nil && !a.r.turns {
 		a.r.place.Unlist()
 	}
 	l.company = a.company

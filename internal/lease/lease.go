@@ -48,6 +48,9 @@ type Answer struct {
 	// Again is after how long to ask again, though no event tells of a change;
 	// 0 leaves it to the fallback poll.
 	Again time.Duration
+	// Turn is what the start waits for that comes to one start after the other; see
+	// Want.Turns.
+	Turn string
 	// Sole turns the answer into a go that is good for one: while nothing of its
 	// kind holds a slot (Alone). What the answer says else holds for the others.
 	Sole bool
@@ -64,6 +67,11 @@ type Want struct {
 
 	// Check is asked before pools are counted; nil means go.
 	Check func() Answer
+
+	// Turns are what starts of this kind come to one after the other, whatever pools
+	// have room: of those whom only the same turn holds back, the first in line is
+	// first, and not whoever wakes first.
+	Turns []string
 
 	// Changed tells, cheaply and without opening a file, whether Pools may
 	// answer differently by now; nil means no.
@@ -254,6 +262,7 @@ type Lease struct {
 	company bool
 	mark    lineMark
 	after   func()      // closes what the wait left open, once the child runs
+	unlist  func()      // gives up our place in line first of that, where it was kept
 	soon    *time.Timer // closes it also when the child is late
 	waited  time.Duration
 }
@@ -318,6 +327,7 @@ func (l *Lease) settle() {
 	l.soon.Stop()
 	after := l.after
 	l.after = nil
+	l.unlist()
 	go func() {
 		after()
 		l.mu.Lock()

@@ -11,7 +11,7 @@ func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 			return nil, a.Err
 		}
 		if a.stops() {
-			return nil, &Refused{Waiting: Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until}, Engine: want.Engine, Workload: want.Workload}
+			return nil, &Refused{Waiting: Waiting{Class: a.Class, Code: a.Code, Message: a.Message, Until: a.Until, Deny: a.Deny}, Engine: want.Engine, Workload: want.Workload}
 		}
 	}
 	pools, err := want.Pools()

@@ -141,7 +141,7 @@ func (p *Place) Drain() {
 
 // Unlist takes the ticket out of the line, while those behind still sleep.
 func (p *Place) Unlist() {
-	if p.file == nil {
+	if p == nil || p.file == nil {
 		return
 	}
 	p.line.remove(p.Name)

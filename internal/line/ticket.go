@@ -57,10 +57,11 @@ type Pool struct {
 }
 
 // Parked says that something other than pools holds the ticket's owner back,
-// so that it blocks nobody.
+// so that it blocks nobody but those who come to the same turn.
 type Parked struct {
 	Code  string     `json:"code"`
 	Until *time.Time `json:"until,omitempty"`
+	Turn  string     `json:"turn,omitempty"` // what starts one at a time, the first in line first
 }
 
 // Record is what a ticket's owner says of itself.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -257,5 +258,44 @@ func TestOneOfManyAsks(t *testing.T) { // P3
 	}
 	if have, err := b.Recall("other"); have != nil || err != nil {
 		t.Errorf("Recall = %q, %v", have, err)
+	}
+}
+
+// What a later version wrote binds and is not rewritten (C12): what it knows besides
+// would be lost.
+func TestOrderOfALaterVersionStaysAsItIs(t *testing.T) {
+	b := newBook(t)
+	_, err := b.Observe(claude, seenNow(Login, "r1"), usual)
+	must(t, err)
+	files, err := filepath.Glob(filepath.Join(b.Home.Holds(), "pause.*"))
+	must(t, err)
+	text, err := os.ReadFile(files[0])
+	must(t, err)
+	later := bytes.Replace(text, []byte(`{"v":1,`), []byte(`{"v":2,"tenant":"x",`), 1)
+	must(t, os.WriteFile(files[0], later, 0o600))
+	if done, err := b.Observe(claude, seenNow(Login, "r2"), usual); !errors.Is(err, hold.ErrNewer) || len(done) > 0 {
+		t.Errorf("Observe = %v, %v", done, err)
+	}
+	if now, err := os.ReadFile(files[0]); !bytes.Equal(now, later) || err != nil {
+		t.Errorf("it became %s, %v", now, err)
+	}
+	if a := b.state(t).Answer("r3", Now()); a.Code != CodeLogin {
+		t.Errorf("it says %+v", a)
+	}
+	over := regexp.MustCompile(`"until":"[^"]*"|"boot":"[^"]*"`).ReplaceAllFunc(later, func(field []byte) []byte {
+		if bytes.HasPrefix(field, []byte(`"until"`)) {
+			return []byte(`"until":"2020-01-01T00:00:00.000Z"`)
+		}
+		return []byte(`"boot":"another"`)
+	})
+	must(t, os.WriteFile(files[0], over, 0o600))
+	if ok, claimed, err := b.Admit(t.Context(), claude, "r4", nothingSpaces); !ok || len(claimed) > 0 || err != nil {
+		t.Errorf("Admit = %v, %v, %v", ok, claimed, err)
+	}
+	if now, err := os.ReadFile(files[0]); !bytes.Equal(now, over) || err != nil {
+		t.Errorf("it became %s, %v", now, err)
+	}
+	if done, err := b.Clear(claude); len(done) != 1 || err != nil {
+		t.Errorf("Clear = %v, %v", done, err)
 	}
 }

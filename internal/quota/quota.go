@@ -297,7 +297,7 @@ func parked(a Account, o hold.Order, seen Seen, r Rules, now Moment) hold.Order 
 	lasting = min(lasting, r.MaxPark)
 	learnt := named && o.Quota.Reset.IsZero() && o.Quota.Run == seen.Run // the run that knew no reset has been told one
 	switch {
-	case same && !named, open && same && !learnt && lasting <= left(o, now)+time.Second:
+	case open && same && !named, open && same && !learnt && lasting <= left(o, now)+time.Second:
 		return o // nothing that it does not know
 	case open && !learnt:
 		lasting = max(lasting, left(o, now))

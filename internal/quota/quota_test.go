@@ -132,6 +132,16 @@ func TestFailureIsCountedOnce(t *testing.T) { // P3
 	}
 }
 
+// TestLimitMetAfterAParkIsALimit, also by a run that began before that park: it is no
+// other failure, and the account has no capacity all the same.
+func TestLimitMetAfterAParkIsALimit(t *testing.T) {
+	s := play(State{}, of(Limit, "r1", 0), time.Second)
+	s = play(s, of(Limit, "r0", -time.Minute), time.Hour)
+	if a := s.Answer("r2", at(time.Hour+30*time.Second)); a.Code != CodeParked || s.Park.Quota.Count != 1 {
+		t.Errorf("the next start is told %+v; %+v", a, s.Park.Quota)
+	}
+}
+
 func TestResetToldLaterCounts(t *testing.T) {
 	s := play(State{}, of(Limit, "r1", 0), time.Second)
 	s = play(s, of(Limit, "r1", 0).resets(20*time.Second), 2*time.Second)
