@@ -93,10 +93,19 @@ func (a *asker) pressure() lease.Answer {
 	now := machine.SinceBoot()
 	was := a.home.told.take(a.start.Run, now)
 	at := a.home.places(a.settings.Settings)
-	answer, next := pressure.Decide(s, pressure.Look(s, a.home.dir.Path), was.Told, now, func() bool {
+	seen := pressure.Look(s, a.home.dir.Path)
+	alone := func() bool {
 		alone, err := lease.Alone(at, a.start.Only)
 		return err == nil && alone // what cannot be counted, admission refuses
-	})
+	}
+	answer, next := pressure.Decide(s, seen, was.Told, now, alone)
+	if answer.Code() == "" && len(was.Held) == 0 {
+		// Who comes now does not pass those who are held until it is better by the
+		// margin, or a value that swings about its limit would starve them.
+		if held, err := lease.ParkedFor(at); err == nil && len(held) > 0 {
+			answer, next = pressure.Decide(s, seen, pressure.Told{Held: held}, now, alone)
+		}
+	}
 	for _, m := range answer.Blind {
 		a.note(fmt.Sprintf(`%s; fail = "open" starts all the same`, m.Say()))
 	}

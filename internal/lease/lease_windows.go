@@ -30,6 +30,9 @@ func Acquire(_ context.Context, _ Places, want Want) (*Lease, error) {
 // Alone is always so: no slot can be held.
 func Alone(Places, bool) (bool, error) { return true, nil }
 
+// ParkedFor knows of nobody: nobody waits.
+func ParkedFor(Places) ([]string, error) { return nil, nil }
+
 // Prepare has nothing to make.
 func Prepare(Places, []Pool) error { return nil }
 
