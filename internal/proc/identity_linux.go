@@ -130,6 +130,14 @@ func environ(pid int) ([]byte, error) {
 	return text, nil
 }
 
+// executed tells whether pid has executed its program, so that the environment it
+// shows is its own: the kernel sets arguments and environment in one step, and a
+// program without arguments is too rare to be told from one on its way.
+func executed(pid int) bool {
+	text, err := readSmall("/proc/"+strconv.Itoa(pid)+"/cmdline", make([]byte, 256))
+	return err == nil && len(text) > 0
+}
+
 // readSmall reads a file of /proc with as few system calls as it takes.
 func readSmall(path string, buf []byte) ([]byte, error) {
 	fd, err := ignoreEINTR(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })

@@ -35,6 +35,11 @@ func FindRun(run string, since uint64) (id ID, found, unsure bool) {
 		if err != nil {
 			continue
 		}
+		if len(text) == 0 && executed(pid) { // it has an environment by now, or none at all
+			if text, err = environ(pid); err != nil || len(text) == 0 {
+				continue
+			}
+		}
 		value, marked := LookEnv(text, runMarker)
 		if len(text) > 0 && (!marked || value != run) {
 			continue
@@ -46,7 +51,7 @@ func FindRun(run string, since uint64) (id ID, found, unsure bool) {
 			if !found || st.Ticks < id.Ticks {
 				id, found = st.ID(), true
 			}
-		case st.Ticks >= since && st.PPid > 0 && st.Pgrp > 0:
+		case st.Ticks >= since && st.PPid > 0 && st.Pgrp > 0 && !st.Exiting: // who is on his way out shows none any more
 			unsure = true
 		}
 	}

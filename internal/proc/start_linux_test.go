@@ -543,3 +543,24 @@ func TestProcessWithoutItsFirstThreadLives(t *testing.T) {
 		t.Errorf("killed, it counts as %v, want gone", got)
 	}
 }
+
+// C022: a process that was given no environment is not one that has none yet.
+func TestEmptyEnvironmentLeavesNoDoubt(t *testing.T) {
+	c := exec.Command("sleep", "1000")
+	c.Env = []string{}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	id, err := Identify(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsure := true
+	for end := time.Now().Add(time.Minute); unsure && time.Now().Before(end); { // others may just be executed
+		_, _, unsure = FindRun("01a20000-0000-7000-8000-00000000c025", id.Ticks)
+	}
+	if unsure {
+		t.Error("it is taken for one that is just being executed")
+	}
+}

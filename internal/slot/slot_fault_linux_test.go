@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/handsel/handsel/internal/flock"
 	"github.com/handsel/handsel/internal/machine"
@@ -264,6 +265,9 @@ func TestOnlyOurOwnUnrecordedAgentsAreLookedFor(t *testing.T) {
 		c.change(&rec)
 		put(t, p, 0, text(t, rec))
 		s, err := p.Look(0)
+		for end := time.Now().Add(time.Minute); err == nil && c.stale && !s.stale && time.Now().Before(end); {
+			s, err = p.Look(0) // on a busy machine somebody is just being executed at every look, and may be the one
+		}
 		must(t, err)
 		if s.State != c.want || s.stale != c.stale {
 			t.Errorf("%s: %v, stale %v", what, s.State, s.stale)
