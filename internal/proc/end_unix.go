@@ -183,10 +183,18 @@ func (h *hunt) signal(sig syscall.Signal, living []Stat, first bool) {
 				h.denied[st.Pid] = st.Ticks
 			}
 		}
-		if st.State == 'T' && sig == unix.SIGTERM {
+		if sig == unix.SIGTERM && stoppedNow(st) {
 			_ = signalExactly(st, unix.SIGCONT) // a stopped process cannot heed TERM
 		}
 	}
+}
+
+// stoppedNow looks after TERM was sent whether the process is stopped: it may have
+// stopped itself since it was found, and would sleep on its TERM. One that stops
+// itself later has had TERM first.
+func stoppedNow(st Stat) bool {
+	now, err := ReadStat(st.Pid)
+	return err == nil && now.Ticks == st.Ticks && now.State == 'T'
 }
 
 // blindPause is how long to wait between looks where the kernel gives no
