@@ -118,7 +118,11 @@ func (d *Dispatcher) stand(g *group) {
 		l, err := d.cfg.Admit(ctx, &r, func(w lease.Waiting) {
 			d.aside(func() { d.post(func() { d.standsFor(s, w) }) }) // whoever tells must not wait for us
 		})
-		s.admitted = machine.Now() // the loop may be busy
+		if l != nil && !l.Taken().IsZero() {
+			s.admitted = l.Taken() // not now: an order that came meanwhile is none that it went by
+		} else {
+			s.admitted = machine.Now()
+		}
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Warn("admission", "lane", r.Lane, "attempt", r.ID, "error", err)
 			d.pause(ctx)

@@ -67,7 +67,7 @@ func Acquire(ctx context.Context, at Places, want Want) (*Lease, error) {
 		r.close()
 		return nil, err
 	}
-	l.waited = time.Since(r.began)
+	l.waited, l.taken = time.Since(r.began), machine.Now()
 	if l.Empty() {
 		r.close() // nothing is counted any more: nobody waits behind us
 		return l, nil

@@ -265,6 +265,7 @@ type Lease struct {
 	unlist  func()      // gives up our place in line first of that, where it was kept
 	soon    *time.Timer // closes it also when the child is late
 	waited  time.Duration
+	taken   time.Time
 }
 
 // Empty tells whether nothing is counted, so that there is nothing to record.
@@ -272,6 +273,10 @@ func (l *Lease) Empty() bool { return len(l.slots) == 0 }
 
 // Waited is how long admission took.
 func (l *Lease) Waited() time.Duration { return l.waited }
+
+// Taken is when the slots were taken, by the wall clock: what was known of the
+// machine and of an account before that is what the start went by.
+func (l *Lease) Taken() time.Time { return l.taken }
 
 // Slot is one slot of a lease, with the descriptor that holds its lock. The
 // descriptor stays the lease's.
