@@ -1,15 +1,12 @@
 package handsel
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/handsel/handsel/internal/config"
@@ -92,59 +89,24 @@ func readSecrets(path string) ([]byte, error) {
 // our own environment, without what is only for us; what it writes to stderr
 // goes nowhere, as it may be a secret too.
 func commandSecrets(ctx context.Context, argv []string, signals <-chan os.Signal) ([]byte, *run.Outcome, error) {
-	keep := &heard{}
-	out, err := run.Agent(ctx, run.Spec{
-		Argv: argv, Dir: "/", Env: plainEnv(os.Environ()), Record: true, NoPTY: true,
-		// A key agent that it starts is meant to stay.
-		LeaveDaemons: true, Timeout: credentialsPatience, Gate: true, Signals: signals, Grace: time.Second,
-	}, run.Deps{Recorder: keep})
-	switch {
-	case err != nil:
-		return nil, out, err
-	case out.Outcome == run.TimedOut:
-		return nil, out, fmt.Errorf("%s has not ended in %v", strconv.QuoteToASCII(argv[0]), credentialsPatience)
-	case out.Outcome != run.Exited || out.ExitCode != 0:
-		return nil, out, fmt.Errorf("%s: %s", strconv.QuoteToASCII(argv[0]), howEnded(out))
-	case keep.over:
-		return nil, out, fmt.Errorf("%s wrote more than %d bytes", strconv.QuoteToASCII(argv[0]), config.MaxEnv)
+	said, err := run.Command{
+		Argv: argv, Dir: "/", Env: plainEnv(os.Environ()), Limit: credentialsPatience, Grace: time.Second, Signals: signals,
+		Daemons: true, // a key agent that it starts is meant to stay
+		Out:     config.MaxEnv,
+	}.Run(ctx)
+	if err == nil {
+		err = said.Failure()
 	}
-	return keep.text.Bytes(), out, nil
-}
-
-func howEnded(out *run.Outcome) string {
-	if out.Outcome == run.Exited {
-		return "exit status " + strconv.Itoa(out.ExitCode)
+	if err == nil && said.More {
+		err = fmt.Errorf("%s wrote more than %d bytes", strconv.QuoteToASCII(argv[0]), config.MaxEnv)
 	}
-	return strings.ReplaceAll(out.Outcome, "_", " ")
+	if err != nil {
+		return nil, said.Outcome, err
+	}
+	return said.Stdout, said.Outcome, nil
 }
 
 // plainEnv is env without our own variables.
 func plainEnv(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(entry string) bool { return strings.HasPrefix(entry, "HANDSEL_") })
-}
-
-// heard keeps, in memory, what a command writes to its stdout.
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	over bool
-}
-
-func (h *heard) Running(run.Running) error { return nil }
-
-func (h *heard) Output(name string) io.Writer {
-	if name != "stdout" {
-		return io.Discard
-	}
-	return h
-}
-
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.text.Len()+len(p) > config.MaxEnv {
-		h.over = true
-		return len(p), nil
-	}
-	return h.text.Write(p)
 }

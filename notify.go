@@ -87,7 +87,13 @@ func (h *Home) tell(ctx context.Context, rules []config.Notify, c Change) error 
 // TellCommand runs one command with one change on its stdin, within its time.
 func (h *Home) TellCommand(ctx context.Context, t Telling) error {
 	env := append(plainEnv(os.Environ()), home.Variable+"="+h.dir.Path)
-	return run.Command(ctx, t.Rule.Command, env, t.Text(), t.Rule.Timeout, record.NewID())
+	said, err := run.Command{
+		Argv: t.Rule.Command, Dir: "/", Env: env, Stdin: t.Text(), Limit: t.Rule.Timeout, Grace: time.Second, ID: record.NewID(),
+	}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return said.Failure()
 }
 
 const (

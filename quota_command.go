@@ -180,32 +180,26 @@ const ending = time.Second
 // about, and ends it with all it started when its time is over. The error is that
 // of being interrupted; all else that goes wrong is no answer.
 func askCommand(ctx context.Context, who quota.Account, argv []string, limit time.Duration) (*commandAnswer, error) {
-	keep := &heard{}
 	env := append(plainEnv(os.Environ()), envAskedEngine+"="+who.Engine)
 	if who.Name != "" {
 		env = append(env, envAskedAccount+"="+who.Name)
 	}
-	out, err := run.Agent(ctx, run.Spec{
-		Argv: argv, Dir: "/", Env: env, Record: true, NoPTY: true, RunID: record.NewID(), Timeout: limit, Gate: true, Grace: ending, Kill: ending,
-	}, run.Deps{Recorder: keep})
-	name := strconv.QuoteToASCII(argv[0])
-	none := func(format string, args ...any) (*commandAnswer, error) {
-		return &commandAnswer{Answer: answerNone, Message: name + " gave no answer: " + fmt.Sprintf(format, args...)}, nil
+	said, err := run.Command{Argv: argv, Dir: "/", Env: env, Limit: limit, Grace: ending, ID: record.NewID(), Out: mostAnswer}.Run(ctx)
+	none := func(why string) (*commandAnswer, error) {
+		return &commandAnswer{Answer: answerNone, Message: strconv.QuoteToASCII(argv[0]) + " gave no answer: " + why}, nil
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case out.Outcome == run.TimedOut:
-		return none("it has not ended in %v", limit)
-	case err != nil:
-		return none("%v", err)
-	case out.Outcome != run.Exited:
-		return none("%s", howEnded(out))
-	case keep.over || keep.text.Len() > mostAnswer:
-		return none("it wrote more than %d bytes", mostAnswer)
+	case err != nil && said.Outcome.Outcome != run.TimedOut:
+		return none(err.Error())
+	case said.Outcome.Outcome != run.Exited:
+		return none(said.How())
+	case said.More:
+		return none(fmt.Sprintf("it wrote more than %d bytes", mostAnswer))
 	}
 	answer := &commandAnswer{}
-	switch out.ExitCode {
+	switch said.ExitCode {
 	case saysGo:
 		answer.Answer = AnswerGo
 	case saysWait, saysAsk:
@@ -213,10 +207,10 @@ func askCommand(ctx context.Context, who quota.Account, argv []string, limit tim
 	case saysDeny:
 		answer.Answer = AnswerDeny
 	default:
-		return none("%s", howEnded(out))
+		return none(said.How())
 	}
-	if err := answer.read(keep.text.Bytes()); err != nil {
-		return none("%v", err)
+	if err := answer.read(said.Stdout); err != nil {
+		return none(err.Error())
 	}
 	return answer, nil
 }

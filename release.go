@@ -94,16 +94,7 @@ type releasing struct {
 }
 
 func (h *Home) releasing(ctx context.Context, x string) (*releasing, error) {
-	if err := mayDecide("release"); err != nil {
-		return nil, err
-	}
-	conf, err := h.settings()
-	if err != nil {
-		return nil, err
-	}
-	w := h.look(ctx)
-	defer w.close()
-	k, err := w.one(x)
+	k, conf, err := h.toDecide(ctx, "release", x)
 	if err != nil {
 		return nil, err
 	}

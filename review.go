@@ -1,17 +1,14 @@
 package handsel
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -182,18 +179,25 @@ type judging struct {
 	digest review.Digest
 }
 
-// judging finds the run, and refuses what nobody can decide about.
-func (h *Home) judging(ctx context.Context, verb, x string) (*judging, error) {
+// toDecide finds the run that a verb decides about, and what is in force for it.
+// *Decides from inside an agent (C15).
+func (h *Home) toDecide(ctx context.Context, verb, x string) (*KnownRun, *inForce, error) {
 	if err := mayDecide(verb); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	conf, err := h.settings()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	w := h.look(ctx)
 	defer w.close()
 	k, err := w.one(x)
+	return k, conf, err
+}
+
+// judging finds the run, and refuses what nobody can decide about.
+func (h *Home) judging(ctx context.Context, verb, x string) (*judging, error) {
+	k, conf, err := h.toDecide(ctx, verb, x)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +275,34 @@ func (j *judging) check(ctx context.Context, o VerdictOptions) (*Checked, error)
 		return nil, err
 	}
 	j.past.Checks = append(j.past.Checks, c)
+	j.tellChecked(c)
 	return c, nil
+}
+
+// tellChecked writes down that a reviewer had the checks run, which is the first
+// that most do about a result (P12). Their results are on record, whether or not
+// the journal can be written.
+func (j *judging) tellChecked(c *Checked) {
+	code := "passed"
+	if !c.Passed {
+		code = "failed"
+	}
+	_ = j.home.tellJournal(journal.Event{
+		Permission: journal.Acceptance, What: journal.Checked, Lane: j.rec.Lane, Attempt: j.rec.ID, Engine: j.rec.Engine,
+		Identity: c.Digest.Value, Evidence: results(c.Checks), By: orderedBy(), Code: code,
+	})
+}
+
+// results are the checks as evidence.
+func results(checks []review.Check) (all []string) {
+	for _, c := range checks {
+		word := "failed"
+		if c.Passed {
+			word = "passed"
+		}
+		all = append(all, fmt.Sprintf("check %s %s", c.Run, word))
+	}
+	return all
 }
 
 func (j *judging) one(ctx context.Context, argv []string, o VerdictOptions) (*review.Check, error) {
@@ -461,14 +492,7 @@ func (j *judging) give(v *Verdict) (*Given, error) {
 // evidence is what a verdict rests on, as far as an event has room for it; the
 // file has all of it.
 func evidence(v *Verdict) []string {
-	all := []string{fmt.Sprintf("verdict %d", v.N)}
-	for _, c := range v.Checks {
-		word := "failed"
-		if c.Passed {
-			word = "passed"
-		}
-		all = append(all, fmt.Sprintf("check %s %s", c.Run, word))
-	}
+	all := append([]string{fmt.Sprintf("verdict %d", v.N)}, results(v.Checks)...)
 	const room = 4 << 10
 	size := 0
 	for i, ref := range append(all, v.Evidence...) {
@@ -520,75 +544,35 @@ func asked(ctx context.Context, argv []string, v *Verdict, signals <-chan os.Sig
 	if err != nil {
 		return "", err
 	}
-	keep := &spoken{}
-	out, err := run.Agent(ctx, run.Spec{
-		Argv: argv, Env: append(plainEnv(os.Environ()), envStatement+"="+v.Statement(), envSignature+"="+v.Signature), Payload: append(text, '\n'),
-		Record: true, NoPTY: true, LeaveDaemons: true, Timeout: review.Patience, Gate: true, Signals: signals, Grace: time.Second,
-	}, run.Deps{Recorder: keep})
-	name := strconv.QuoteToASCII(argv[0])
-	switch {
-	case err != nil:
+	said, err := run.Command{
+		Argv: argv, Env: append(plainEnv(os.Environ()), envStatement+"="+v.Statement(), envSignature+"="+v.Signature), Stdin: append(text, '\n'),
+		Limit: review.Patience, Grace: time.Second, Daemons: true, Signals: signals, Out: review.MaxText, Err: review.MaxText,
+	}.Run(ctx)
+	if err != nil {
 		return "", err
-	case out.Outcome == run.TimedOut:
-		return "", fmt.Errorf("%s has not ended in %v", name, review.Patience)
-	case out.Outcome != run.Exited || out.ExitCode != 0:
-		text := name + ": " + howEnded(out)
-		if said := keep.line("stderr"); said != "" {
-			text += ": " + said
+	}
+	if err := said.Failure(); err != nil {
+		if why := firstLine(said.Stderr); why != "" {
+			err = fmt.Errorf("%w: %s", err, why)
 		}
-		return "", errors.New(text)
+		return "", err
 	}
-	said := keep.line("stdout")
-	if said == "" {
-		return "", fmt.Errorf("%s exited 0 and named nobody: its first line must be who signed", name)
+	who := firstLine(said.Stdout)
+	if who == "" {
+		return "", fmt.Errorf("%s exited 0 and named nobody: its first line must be who signed", strconv.QuoteToASCII(argv[0]))
 	}
-	return said, nil
+	return who, nil
 }
 
-// spoken keeps the beginnings of a command's outputs.
-type spoken struct {
-	mu   sync.Mutex
-	text map[string]*bytes.Buffer
-}
-
-func (s *spoken) Running(run.Running) error { return nil }
-
-func (s *spoken) Output(name string) io.Writer { return spokenTo{s, name} }
-
-// line is the first line of an output, as far as a text may be long.
-func (s *spoken) line(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.text[name] == nil {
-		return ""
-	}
-	line, _, _ := strings.Cut(s.text[name].String(), "\n")
+// firstLine is the first line of what a command printed, fit to be shown.
+func firstLine(text []byte) string {
+	line, _, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(line, "\uFFFD")))
-}
-
-type spokenTo struct {
-	to   *spoken
-	name string
-}
-
-func (s spokenTo) Write(p []byte) (int, error) {
-	s.to.mu.Lock()
-	defer s.to.mu.Unlock()
-	if s.to.text == nil {
-		s.to.text = map[string]*bytes.Buffer{}
-	}
-	b := s.to.text[s.name]
-	if b == nil {
-		b = &bytes.Buffer{}
-		s.to.text[s.name] = b
-	}
-	b.Write(p[:min(len(p), review.MaxText-min(b.Len(), review.MaxText))])
-	return len(p), nil
 }
 
 // forReview tells whether a run that ended that way waits for a verdict (P7).

@@ -202,7 +202,7 @@ type gauges struct {
 }
 
 func (d *Dispatcher) gauges() (g gauges, ok bool) {
-	g = gauges{map[string]int{attempt.Queued: 0, attempt.Starting: 0}, map[string]int{attempt.Starting: 0, runningState: 0}, map[string]int{}, map[string]int{"hold": 0, "drain": 0, "park": 0, "pause": 0}}
+	g = gauges{map[string]int{attempt.Queued: 0, attempt.Starting: 0}, map[string]int{attempt.Starting: 0, runningState: 0}, map[string]int{}, map[string]int{"hold": 0, "drain": 0, "park": 0, "pause": 0, "pace": 0}}
 	ok = d.do(func() {
 		for _, r := range d.rows {
 			g.rows[r.State]++

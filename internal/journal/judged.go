@@ -12,15 +12,13 @@ type Judged struct {
 	Released time.Time
 }
 
-// The verdicts, and what follows one (P8, P9). The rooms of reviews write them.
+// What a reviewer does, and what follows (P7 to P9).
 const (
+	Checked  = "checked" // acceptance: had the policy's checks run; decides nothing
 	Accepted = "accepted"
 	Rejected = "rejected"
 	Released = "released"
 )
-
-// waits are what acceptance says while nobody has looked at the result yet.
-var waits = map[string]bool{"entered": true, "pending": true, "requested": true, "review": true}
 
 // Add takes an event of the attempt in. It is false for one that says nothing of
 // this.
@@ -34,7 +32,7 @@ func (j *Judged) Add(e *Event) bool {
 	case e.Permission == Release && e.What == Released:
 		set(&j.Released)
 		return true
-	case e.Permission != Acceptance || waits[e.What]:
+	case e.Permission != Acceptance:
 		return false
 	}
 	set(&j.First)

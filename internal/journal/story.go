@@ -123,6 +123,12 @@ func ofVerdict(e *Event) string {
 			text, given.Evidence = text+" in "+e.Evidence[0], e.Evidence[1:]
 		}
 		return text + given.rests() + reason(e.Text) + "."
+	case e.Permission == Acceptance && e.What == Checked:
+		how := "they passed"
+		if e.Code != "passed" {
+			how = "not all of them passed"
+		}
+		return fmt.Sprintf("%s had the checks run on what %s left (%s), and %s%s.", e.by(), e.thing(), brief(e.Identity), how, e.rests())
 	case e.Permission != Release:
 		return ""
 	case e.What == Released:
