@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/handsel/handsel/internal/attempt"
 	"github.com/handsel/handsel/internal/lease"
@@ -54,4 +55,32 @@ func TestRowsAdmittedAtOnceAreOfferedInTurn(t *testing.T) {
 			t.Errorf("%d offers are open, and 1 may be", w.d.offers)
 		}
 	})
+}
+
+// P3: a row is admitted when its slots were taken, however long the word of it was
+// on its way: what is ordered in between is nothing that it went by.
+func TestRowIsAdmittedWhenItsSlotsWereTaken(t *testing.T) {
+	taken, told := make(chan time.Time, 1), make(chan struct{})
+	w := newWorld(t, true, func(c *Config) {
+		admit := c.Admit
+		c.Admit = func(ctx context.Context, r *attempt.Row, say func(lease.Waiting)) (*lease.Lease, error) {
+			l, err := admit(ctx, r, say)
+			if l != nil {
+				taken <- time.Now()
+				<-told
+			}
+			return l, err
+		}
+	})
+	l := w.enqueue("x")
+	at := <-taken
+	for time.Since(at) < 20*time.Millisecond { // rows have milliseconds
+		w.breathe()
+	}
+	close(told)
+	w.until(l.row.ID, attempt.Starting)
+	row, err := w.d.db.Find(l.row.ID)
+	if err != nil || row.Row.AdmittedAt.After(at) {
+		t.Errorf("admitted at %v, %v; its slots were taken by %v", row.Row.AdmittedAt, err, at)
+	}
 }
