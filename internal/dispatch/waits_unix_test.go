@@ -99,8 +99,7 @@ func TestReviewsAreMeasuredOnce(t *testing.T) { // P12
 	passed(old, journal.Acceptance, journal.Accepted, time.Minute) // before this dispatcher began
 	m := newMeters(at)
 	id, bad := end(), end()
-	passed(id, journal.Acceptance, "entered", time.Second)
-	passed(id, journal.Acceptance, "checked", 5*time.Second)
+	passed(id, journal.Acceptance, journal.Checked, 5*time.Second)
 	passed(id, journal.Acceptance, journal.Accepted, 60*time.Second)
 	passed(id, journal.Acceptance, journal.Accepted, 70*time.Second)
 	passed(id, journal.Release, "not released", 80*time.Second)
