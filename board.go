@@ -270,19 +270,15 @@ func (c *Card) reason(r *Reason) {
 type sights struct {
 	tickets map[string]*status.Waiter
 	active  map[string]record.Time
-	lanes   map[string]*status.Lane // by name
 }
 
 func (b *Board) sights() *sights {
-	s := &sights{tickets: map[string]*status.Waiter{}, active: map[string]record.Time{}, lanes: map[string]*status.Lane{}}
+	s := &sights{tickets: map[string]*status.Waiter{}, active: map[string]record.Time{}}
 	for i := range b.Status.Waiting {
 		s.tickets[b.Status.Waiting[i].Run] = &b.Status.Waiting[i]
 	}
 	for i := range b.Status.Agents {
 		s.active[b.Status.Agents[i].Run] = record.Time{Time: b.Status.Agents[i].LastEvent.Time}
-	}
-	for i := range b.Status.Lanes {
-		s.lanes[b.Status.Lanes[i].Name] = &b.Status.Lanes[i]
 	}
 	return s
 }
@@ -312,8 +308,8 @@ func cardOfRun(k *KnownRun, look *sights) Card {
 	}
 	if t := look.tickets[k.ID]; t != nil {
 		c.waits(t)
-	} else if k.State == record.Queued {
-		c.waitsForLane(look.lanes[k.Lane])
+	} else if k.State == record.Queued { // it is on record, and has not come to the line
+		c.Answer, c.Class, c.Code, c.Box = AnswerWait, journal.Resource, CodeLine, journal.Resource
 	}
 	return c
 }
@@ -326,20 +322,14 @@ func (c *Card) waits(t *status.Waiter) {
 	}
 	c.Box, c.Holder, c.Since = boxOf(c.Class), t.Pid, record.Time{Time: t.Since.Time}
 	switch {
+	case t.Lane != "":
+		c.Message = "somebody has its lane"
 	case t.Pool != "":
 		c.Message = "pool " + t.Pool + " is full"
 	case t.Reason == CodeLine:
 		c.Message = "somebody ahead in line may take the room there is"
 	case t.Reason == "stopped":
 		c.Message = "its process is stopped"
-	}
-}
-
-// waitsForLane is a direct run that has not come to the line.
-func (c *Card) waitsForLane(l *status.Lane) {
-	c.Answer, c.Class, c.Code, c.Box = AnswerWait, journal.Resource, CodeLine, journal.Resource
-	if l != nil && l.Run != c.ID {
-		c.Class, c.Box, c.Code, c.Message = journal.Ownership, journal.Ownership, CodeLaneOwned, "somebody has its lane"
 	}
 }
 

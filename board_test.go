@@ -41,7 +41,6 @@ func TestCardIsAtThePermissionItWaitsFor(t *testing.T) {
 	failed.ExitCode = new(int)
 	*failed.ExitCode = 3
 	in := func(w status.Waiter) *Snapshot { w.Run = "1"; return &Snapshot{Waiting: []status.Waiter{w}} }
-	owned := &Snapshot{Lanes: []status.Lane{{Name: "x", Run: "9"}}}
 	for _, tt := range []struct {
 		name string
 		snap *Snapshot
@@ -58,7 +57,7 @@ func TestCardIsAtThePermissionItWaitsFor(t *testing.T) {
 		{"an offered row", nil, []QueueRow{offered}, nil, "ownership wait ownership/claim"},
 		{"a run in line", in(status.Waiter{Reason: CodePoolFull, Pool: "all"}), nil, []KnownRun{aRun("1", "", record.Queued, "")}, "resource wait resource/pool_full"},
 		{"a run in line whose account is parked", in(status.Waiter{Reason: CodeLogin}), nil, []KnownRun{aRun("1", "", record.Queued, "")}, "quota wait quota/login"},
-		{"a run that waits for its lane", owned, nil, []KnownRun{aRun("1", "x", record.Queued, "")}, "ownership wait ownership/lane_owned"},
+		{"a run that waits for its lane", in(status.Waiter{Reason: CodeLaneOwned, Lane: "x"}), nil, []KnownRun{aRun("1", "x", record.Queued, "")}, "ownership wait ownership/lane_owned"},
 		{"a run at work", nil, nil, []KnownRun{aRun("1", "x", record.Running, ReviewPending)}, "ownership go ownership/owner"},
 		{"a run in review", nil, nil, []KnownRun{aRun("1", "x", record.Ended, ReviewPending)}, "acceptance wait acceptance/review_pending"},
 		{"a rejected run", nil, nil, []KnownRun{aRun("1", "x", record.Ended, ReviewRejected)}, "acceptance deny acceptance/rejected"},

@@ -96,7 +96,9 @@ func (j *job) takeLane(ctx context.Context, wait time.Duration) error {
 			return &LaneOwned{held, true}
 		}
 		if left := wait - time.Since(began); left > 0 {
+			standing := j.standForLane(ctx)
 			h, err = lane.Wait(ctx, j.home.dir, j.o.Lane, rec, left, j.laneWaits)
+			standing.Leave()
 		}
 	}
 	switch held, ok := errors.AsType[*lane.Held](err); {
@@ -134,6 +136,17 @@ func above(r *lane.Record) bool {
 			return c.Pid == st.Pid && c.Ticks == st.Ticks && proc.Judge(c) == proc.Alive
 		})
 	})
+}
+
+// standForLane lets whoever looks know that this run waits, and for which lane. It
+// waits all the same where that cannot be written down.
+func (j *job) standForLane(ctx context.Context) *lease.Standing {
+	want := lease.Want{Run: j.id, Engine: j.engine, Workload: j.class(), Priority: j.o.Priority}
+	standing, err := lease.Stand(ctx, j.home.places(j.settings.Settings), want, CodeLaneOwned, j.o.Lane)
+	if err != nil && j.o.OnNote != nil && ctx.Err() == nil {
+		j.o.OnNote("nobody is told that this run waits for its lane: " + err.Error())
+	}
+	return standing
 }
 
 // laneWaits tells the caller who has the lane.

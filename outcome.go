@@ -163,6 +163,8 @@ func classOf(code string) string {
 		return classQuota
 	case CodeUnsupported:
 		return "config"
+	case CodeLaneOwned:
+		return "ownership"
 	}
 	return "resource"
 }

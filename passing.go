@@ -120,18 +120,10 @@ func howItEnded(out *Outcome) string {
 // waits notes what the run waits for, each time that is something else, and
 // tells the caller.
 func (j *job) waits(w Waiting) {
-	j.passing.waits(cmp.Or(w.Class, waitClass(w.Code))+"/"+w.Code, time.Now())
+	j.passing.waits(cmp.Or(w.Class, classOf(w.Code))+"/"+w.Code, time.Now())
 	if j.o.OnWait != nil {
 		j.o.OnWait(w)
 	}
-}
-
-// waitClass is the class of what a start waits for.
-func waitClass(code string) string {
-	if code == CodeLaneOwned {
-		return "ownership"
-	}
-	return classOf(code)
 }
 
 // waits accounts for the wait so far, and goes on for another reason; an empty

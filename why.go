@@ -553,6 +553,7 @@ func (y *inquiry) waiter(k *KnownRun, t *status.Waiter) {
 	p := Permission{Class: "resource", Answer: AnswerWait, Code: t.Reason, Since: record.Time{Time: t.Since.Time}}
 	switch {
 	case slices.ContainsFunc(y.out.Permissions, func(have Permission) bool { return have.Code == t.Reason }):
+	case t.Reason == CodeLaneOwned: // is asked below
 	case t.Reason == CodeLine:
 		p.Message, p.Ends = fmt.Sprintf("it is in place %d in line, and somebody ahead may take the room there is", t.Place), "those ahead start or leave"
 		y.ask(p)

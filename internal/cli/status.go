@@ -195,6 +195,9 @@ func (a *app) showWaiting(s *handsel.Snapshot) error {
 		if w.Pool != "" {
 			why += " " + w.Pool
 		}
+		if w.Lane != "" {
+			why += " " + w.Lane
+		}
 		rows = append(rows, []string{
 			fmt.Sprint(w.Place), why, strings.Join(pools, ","), w.Engine, w.Workload, fmt.Sprint(w.Pid),
 			fmt.Sprint(w.Priority), ago(s.At.Time, w.Since.Time), short(w.Run),

@@ -40,3 +40,12 @@ type queue = *struct{}
 
 func (l *Lease) advance([]string) {}
 func (l *Lease) wake([]string)    {}
+
+// Standing is nobody's: no line is kept here.
+type Standing struct{}
+
+// Stand finds no line to stand in.
+func Stand(context.Context, Places, Want, string, string) (*Standing, error) { return nil, nil }
+
+// Leave has nothing to take out.
+func (s *Standing) Leave() {}

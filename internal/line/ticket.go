@@ -81,6 +81,7 @@ type Record struct {
 	Parked   *Parked   `json:"parked,omitempty"`
 	For      []string  `json:"for,omitempty"`  // runs of our ancestors: slots that end no sooner than we do (S13)
 	Deaf     bool      `json:"deaf,omitempty"` // watches nothing by itself and must be woken
+	Lane     string    `json:"lane,omitempty"` // what it is parked for, where that is a lane
 }
 
 // Ticket is somebody's place in line, as it was read.

@@ -40,7 +40,7 @@ func ofTicket(t *line.Ticket, place int) *ticket {
 	out := &ticket{place: place, waits: t.For}
 	r := Run{Sources: []string{FromTicket}}
 	r.V, r.ID, r.State, r.Verb, r.UID = record.Version, t.Run, record.Queued, "run", os.Geteuid()
-	r.Engine, r.Workload, r.HostBoot = t.Engine, t.Workload, t.Boot
+	r.Engine, r.Workload, r.HostBoot, r.Lane = t.Engine, t.Workload, t.Boot, t.Lane
 	r.Handsel = *identity(t.Owner())
 	r.QueuedAt = record.At(t.Since)
 	if t.Workload == lease.GateWorkload {

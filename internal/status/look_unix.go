@@ -128,7 +128,7 @@ func (s *Snapshot) waiter(t *line.Ticket, counts map[string]slot.Count) Waiter {
 	}
 	switch {
 	case t.Parked != nil:
-		w.Reason, w.Pool = t.Parked.Code, ""
+		w.Reason, w.Pool, w.Lane = t.Parked.Code, "", t.Lane
 		if t.Parked.Until != nil {
 			w.Until = &Time{*t.Parked.Until}
 		}

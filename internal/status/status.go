@@ -110,6 +110,7 @@ type Waiter struct {
 	Since    Time       `json:"since"`
 	Reason   string     `json:"reason"` // pool_full, line, stopped, or why it is parked
 	Pool     string     `json:"pool,omitempty"`
+	Lane     string     `json:"lane,omitempty"` // that it waits for
 	Until    *Time      `json:"until,omitempty"`
 	Passes   int        `json:"passes"`
 }
