@@ -179,7 +179,7 @@ func ending(r *handsel.KnownRun) string {
 		return text
 	case r.Signal != 0:
 		return fmt.Sprintf("signal %d", r.Signal)
-	case r.Reason != nil:
+	case r.Reason != nil && r.Reason.Code != r.Word(): // it says so already
 		return r.Reason.Code
 	}
 	return ""
