@@ -89,7 +89,7 @@ func TestAnswersAreWhatWasAsked(t *testing.T) {
 	})
 	mux.HandleFunc("POST "+PathPrio, func(w http.ResponseWriter, r *http.Request) {
 		var p Prio
-		if err := ReadBody(r, &p); err != nil || p.Lane != "x" || p.Priority != -5 {
+		if err := ReadBody(w, r, &p); err != nil || p.Lane != "x" || p.Priority != -5 {
 			t.Errorf("asked for %+v, %v", p, err)
 		}
 		Answer(w, Done{V: 1, Lane: p.Lane, Priority: p.Priority})

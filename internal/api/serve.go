@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/handsel/handsel/internal/record"
 )
@@ -46,12 +47,20 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = enc.Encode(v) // whoever asked may have left
 }
 
-// ReadBody reads the one JSON object of a POST into v.
-func ReadBody(r *http.Request, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 64<<10))
+// BodyTime is how long the body of a POST may take to come: it is a few hundred
+// bytes from the same machine.
+const BodyTime = 5 * time.Second
+
+// ReadBody reads the one JSON object of a POST into v. Whoever does not send it in
+// time is refused, so that a client that was stopped keeps no connection.
+func ReadBody(w http.ResponseWriter, r *http.Request, v any) error {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(time.Now().Add(BodyTime)) // nothing that answers without a connection needs one
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
 	if err := dec.Decode(v); err != nil {
 		return fmt.Errorf("the request is not the JSON object that %s takes: %w", r.URL.Path, err)
 	}
+	_ = conn.SetReadDeadline(time.Time{}) // the answer may take longer; after an error the rest is still to come
 	return nil
 }
 

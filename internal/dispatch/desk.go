@@ -425,7 +425,7 @@ func done(at *queue.Attempt, did, text string) api.Done {
 
 func (d *Dispatcher) postPrio(w http.ResponseWriter, r *http.Request) {
 	var ask api.Prio
-	if err := api.ReadBody(r, &ask); err != nil {
+	if err := api.ReadBody(w, r, &ask); err != nil {
 		badRequest(w, err)
 		return
 	}
@@ -475,7 +475,7 @@ func (d *Dispatcher) prio(ctx context.Context, at *queue.Attempt, n int) error {
 
 func (d *Dispatcher) postRetry(w http.ResponseWriter, r *http.Request) {
 	var ask api.Target
-	if err := api.ReadBody(r, &ask); err != nil {
+	if err := api.ReadBody(w, r, &ask); err != nil {
 		badRequest(w, err)
 		return
 	}
@@ -501,7 +501,7 @@ func (d *Dispatcher) postRetry(w http.ResponseWriter, r *http.Request) {
 // (L15). What is open is looked at again first.
 func (d *Dispatcher) postReconcile(w http.ResponseWriter, r *http.Request) {
 	var ask api.Target
-	if err := api.ReadBody(r, &ask); err != nil {
+	if err := api.ReadBody(w, r, &ask); err != nil {
 		badRequest(w, err)
 		return
 	}
@@ -534,7 +534,7 @@ func (d *Dispatcher) postWake(w http.ResponseWriter, _ *http.Request) {
 
 func (d *Dispatcher) postStop(w http.ResponseWriter, r *http.Request) {
 	var ask api.Stop
-	if err := api.ReadBody(r, &ask); err != nil {
+	if err := api.ReadBody(w, r, &ask); err != nil {
 		badRequest(w, err)
 		return
 	}
@@ -548,7 +548,7 @@ func (d *Dispatcher) postStop(w http.ResponseWriter, r *http.Request) {
 
 func (d *Dispatcher) postCancel(w http.ResponseWriter, r *http.Request) {
 	var ask api.Target
-	if err := api.ReadBody(r, &ask); err != nil {
+	if err := api.ReadBody(w, r, &ask); err != nil {
 		badRequest(w, err)
 		return
 	}
