@@ -93,21 +93,25 @@ func TestClientsAreToldOfOurServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, e, nil)
-			lists := func() bool {
-				end := c.run(nil, "mcp", "list")
-				return strings.Contains(end.stdout+end.stderr, os.Getenv("HANDSEL_BIN"))
-			}
 			c.handsel(0, "mcp", "install", name, "--yes")
-			if !lists() {
-				t.Error("it is not there")
+			end := c.run(nil, "mcp", "list")
+			if !strings.Contains(end.stdout+end.stderr, os.Getenv("HANDSEL_BIN")) {
+				t.Errorf("it is not in the list%s", c.describe(end))
+			}
+			file := filepath.Join(c.home, settingsOf[name])
+			if !strings.Contains(string(c.bytes(file)), os.Getenv("HANDSEL_BIN")) {
+				t.Errorf("it is not in %s, where it is looked for afterwards", file)
 			}
 			c.handsel(0, "mcp", "uninstall", name, "--yes")
-			if lists() {
-				t.Error("it is still there")
+			if left := string(c.bytes(file)); strings.Contains(left, os.Getenv("HANDSEL_BIN")) {
+				t.Errorf("it is still there:\n%s", left)
 			}
 		})
 	}
 }
+
+// settingsOf has the files in which the clients note their servers.
+var settingsOf = map[string]string{"claude": ".claude.json", "codex": ".codex/config.toml", "gemini": ".gemini/settings.json"}
 
 // gradleArgs is what ./gradlew must get, to the byte.
 const gradleArgs = "test it's $HOME \\ \"ü\"\n"
