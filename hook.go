@@ -66,7 +66,11 @@ func (h *Home) AnswerHook(c HookClient, call io.Reader, exe string) ([]byte, err
 	if err != nil {
 		return nil, fmt.Errorf("the configuration is not usable, so no command is gated: %w", err)
 	}
-	line, ok := hook.Gated(in.Line, exe, set.GateRules)
+	agent := func(argv []string) bool {
+		name, err := set.engineOf("", argv)
+		return name != "" || err != nil
+	}
+	line, ok := hook.Gated(in.Line, exe, set.GateRules, agent)
 	if !ok {
 		return nil, nil
 	}

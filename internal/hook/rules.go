@@ -19,16 +19,17 @@ type gate struct {
 // the line is changed. A pipeline with several such commands gets one gate, for all
 // of their pools: two could wait for each other. ok is false where there is nothing
 // to gate: no rule fits, the line cannot be read, or it speaks of handsel, which
-// counts already, or looks.
-func Gated(line, exe string, rules map[string][]string) (gated string, ok bool) {
-	gates := gatesOf(line, rules)
+// counts already, or looks. A command of which agent says that it is one gets no
+// gate, which would refuse it.
+func Gated(line, exe string, rules map[string][]string, agent func(argv []string) bool) (gated string, ok bool) {
+	gates := gatesOf(line, rules, agent)
 	for _, one := range slices.Backward(gates) {
 		line = line[:one.at] + quoteWord(exe) + " gate " + strings.Join(one.pools, ",") + " -- " + line[one.at:]
 	}
 	return line, len(gates) > 0
 }
 
-func gatesOf(line string, rules map[string][]string) (gates []gate) {
+func gatesOf(line string, rules map[string][]string, agent func([]string) bool) (gates []gate) {
 	if len(rules) == 0 || strings.IndexByte(line, unknown) >= 0 {
 		return nil
 	}
@@ -43,7 +44,7 @@ func gatesOf(line string, rules map[string][]string) (gates []gate) {
 		if !ok {
 			return nil
 		}
-		if len(found) == 0 {
+		if len(found) == 0 || agent(texts(one.words[at:])) {
 			continue
 		}
 		i := slices.IndexFunc(gates, func(other gate) bool { return other.way.beside(one.way) })

@@ -13,6 +13,9 @@ var rules = map[string][]string{
 	"js":    {"npm test", "npm run build"},
 }
 
+// agent is the one engine of the tests.
+func agent(argv []string) bool { return strings.Contains(strings.Join(argv, " "), "claude") }
+
 // gatedLines has lines and what becomes of them; an empty second one: nothing. In it,
 // %rust stands for the gate of the pool.
 var gatedLines = []struct{ name, line, want string }{
@@ -75,6 +78,8 @@ var gatedLines = []struct{ name, line, want string }{
 	{"a shell told to", `bash -lc "cd x && make"`, `%build bash -lc "cd x && make"`},
 	{"a shell with an option told to", "bash -o pipefail -c 'make | cat'", "%build bash -o pipefail -c 'make | cat'"},
 
+	{"an agent beside it", "claude -p x && make", "claude -p x && %build make"},
+	{"an agent in what a shell is told", "sh -c 'claude -p x && make'; make", "sh -c 'claude -p x && make'; %build make"},
 	{"a lookup", "command -v make", ""},
 	{"gated already", "handsel gate build -- make", ""},
 	{"gated already, elsewhere", "cd x && /opt/bin/handsel gate build -- make; make", ""},
@@ -103,7 +108,7 @@ func TestGatesStandBeforeTheCommandsThatRulesName(t *testing.T) {
 			for _, pools := range []string{"js,rust", "js", "rust", "build"} {
 				want = strings.ReplaceAll(want, "%"+pools, "/opt/handsel gate "+pools+" --")
 			}
-			got, ok := Gated(tt.line, "/opt/handsel", rules)
+			got, ok := Gated(tt.line, "/opt/handsel", rules, agent)
 			if ok != (tt.want != "") || ok && got != want {
 				t.Errorf("Gated(%q) = %q, %v\nwant %q", tt.line, got, ok, want)
 			}
@@ -117,7 +122,7 @@ func TestGatesStandBeforeTheCommandsThatRulesName(t *testing.T) {
 // TestGatedLinesParse: what bash could read before, it can read after.
 func TestGatedLinesParse(t *testing.T) {
 	for _, tt := range gatedLines {
-		got, ok := Gated(tt.line, "/opt/it's here/handsel", rules)
+		got, ok := Gated(tt.line, "/opt/it's here/handsel", rules, agent)
 		if !ok || exec.Command("bash", "-nc", tt.line).Run() != nil {
 			continue
 		}
@@ -129,8 +134,8 @@ func TestGatedLinesParse(t *testing.T) {
 
 func TestSecondHookFindsNothingToDo(t *testing.T) {
 	for _, tt := range gatedLines {
-		if once, ok := Gated(tt.line, "/opt/handsel", rules); ok {
-			if twice, again := Gated(once, "/opt/handsel", rules); again {
+		if once, ok := Gated(tt.line, "/opt/handsel", rules, agent); ok {
+			if twice, again := Gated(once, "/opt/handsel", rules, agent); again {
 				t.Errorf("%q became %q and then %q", tt.line, once, twice)
 			}
 		}
@@ -140,7 +145,7 @@ func TestSecondHookFindsNothingToDo(t *testing.T) {
 func TestDeepNestingIsLeftAlone(t *testing.T) {
 	for _, deep := range []string{"(", "$(", "${x:-", `"$(`, "`", "((", "$((", "{ ", `\`, "bash -c '"} {
 		line := strings.Repeat(deep, 200_000) + "make"
-		if got, ok := Gated(line, "/opt/handsel", rules); ok && !strings.HasPrefix(line, "{") {
+		if got, ok := Gated(line, "/opt/handsel", rules, agent); ok && !strings.HasPrefix(line, "{") {
 			t.Errorf("%q… became %.80q", deep, got)
 		}
 	}
@@ -154,7 +159,7 @@ func FuzzGatedLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		const exe = "/opt/handsel-of-the-test"
-		got, ok := Gated(line, exe, rules)
+		got, ok := Gated(line, exe, rules, agent)
 		if !ok {
 			if got != line {
 				t.Fatalf("nothing to gate, and %q became %q", line, got)
