@@ -62,6 +62,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
+	"hook":   (*app).hookCommand,
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,

@@ -21,6 +21,8 @@ const (
 	statusConfig      = 78  // EX_CONFIG: nothing started, and nothing will until somebody changes something
 	statusTimeout     = 124 // as timeout(1)
 	statusOurs        = 125 // our own failure, as env(1)
+	statusNotRun      = 126 // a client's command cannot be executed
+	statusNoCommand   = 127 // a client's command is not found
 )
 
 // usageError reports a command line of the wrong shape.
@@ -84,13 +86,15 @@ func exitStatus(err error) int {
 		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)),
 		errors.As(err, new(*handsel.Unconfinable)), errors.As(err, new(*handsel.CannotConfine)), errors.As(err, new(*handsel.Boundless)),
 		errors.As(err, new(*handsel.Lifted)), errors.As(err, new(*handsel.TooLong)), errors.As(err, new(*handsel.BadProfile)),
-		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)):
+		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)),
+		errors.As(err, new(*handsel.BadSettings)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
 		return statusUntrusted
 	case errors.As(err, &start):
 		return startStatus(start)
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.As(err, new(*host.Running)):
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.As(err, new(*host.Running)),
+		errors.Is(err, handsel.ErrSettingsChanged):
 		return statusRetry
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout

@@ -144,6 +144,10 @@ type Settings struct {
 	EngineOf map[string]EngineConf
 	Review   ReviewConf
 
+	// GateRules has the commands that a tool hook sends through a gate, by pool:
+	// the first words of each, apart by blanks (W8).
+	GateRules map[string][]string
+
 	Pressure   PressureConf
 	Dispatch   DispatchConf
 	Notify     []Notify                          // of all files
@@ -222,7 +226,7 @@ func defaults() *Settings {
 		Caps: map[string][]Cap{}, Mode: "waiter", Wait: DefaultWait, Poll: DefaultPoll, Patience: DefaultPatience,
 		OutputCap: DefaultOutputCap, KeepDays: DefaultKeepDays, KeepBytes: DefaultKeepBytes,
 		Shim: map[string]string{}, Interactive: "heavy", EngineOf: map[string]EngineConf{}, Pressure: PressureConf{MaxHold: DefaultMaxHold, Fail: "open", Margin: DefaultMargin},
-		QuotaOf: map[string]QuotaConf{}, AccountsOf: map[string]map[string]AccountConf{}, Later: map[string]any{},
+		QuotaOf: map[string]QuotaConf{}, AccountsOf: map[string]map[string]AccountConf{}, Later: map[string]any{}, GateRules: map[string][]string{},
 		Review: ReviewConf{Pools: []string{"review"}, Timeout: DefaultCheckTimeout},
 		from:   map[string]string{}, varCaps: map[string][]Cap{},
 	}

@@ -335,6 +335,14 @@ func TestMistakesInFilesAreNamedWithACaret(t *testing.T) { // C7
 		{"list of numbers", "[nesting]\nseats = [1]\n", "nesting.seats", "list of texts", "", 2, 9},
 		{"shim", "[nesting.shim]\nclaude = \"yes\"\n", "nesting.shim.claude", `"refuse" or "pass"`, "", 2, 10},
 		{"gate outside rules", "[gate]\nx = 1\n", "gate.x", "[gate] has rules", "", 2, 1},
+		{"gate of no list", "[gate.rules]\ngradle = \"./gradlew\"\n", "gate.rules.gradle", "list of texts", "", 2, 10},
+		{"gate of a table", "[gate.rules.gradle]\nx = [\"make\"]\n", "gate.rules.gradle", "it is a value, not a table", "", 1, 2},
+		{"gate of nothing", "[gate.rules]\ngradle = []\n", "gate.rules.gradle", "at least one", "", 2, 10},
+		{"gate of an empty command", "[gate.rules]\ngradle = [\" \"]\n", "gate.rules.gradle", "first words", "", 2, 10},
+		{"gate of a pipe", "[gate.rules]\ngradle = [\"make | tee log\"]\n", "gate.rules.gradle", "first words", "", 2, 10},
+		{"gate of an assignment", "[gate.rules]\ngradle = [\"CC=clang make\"]\n", "gate.rules.gradle", "first words", "", 2, 10},
+		{"gate in no pool", "[gate.rules]\n\"./gradlew\" = [\"gradle\"]\n", "gate.rules../gradlew", "a pool's name", "", 2, 1},
+		{"gate in a pool of another spelling", "[pools]\nmy-pool = 1\n[gate.rules]\nmy_pool = [\"make\"]\n", "gate.rules.my_pool", "would share the variable", "", 4, 1},
 		{"credentials of nobody", "[credentials]\nclaude = 1\n", "credentials.claude", "a table, not a value", "", 2, 1},
 		{"control bytes", "[admission]\nmode = \"\\u001b[2J\u202e\"\n", "admission.mode", "", "", 2, 8},
 		{"after multi-byte text", "# ä\n[admission]\npoll = \"ü\"\n", "admission.poll", "duration", "poll = \"?\"\n       ^~~", 3, 8},
@@ -456,13 +464,27 @@ func TestTablesOfLaterVersionsAreKeptAsTheyAre(t *testing.T) { // C7
 	w := newWorld(t).user(`
 [credentials.claude]
 env_file = "/x"
-[gate.rules]
-"./gradlew" = "gradle"
 `).extra("[credentials.codex]\nenv_file = \"/y\"\n")
 	s := w.load()
-	if len(s.Later["credentials"].(map[string]any)) != 2 || len(s.Later) != 2 {
+	if len(s.Later["credentials"].(map[string]any)) != 2 || len(s.Later) != 1 {
 		t.Errorf("%+v", s.Later)
 	}
+}
+
+func TestGateRulesArePutTogetherByPool(t *testing.T) { // W8
+	w := newWorld(t).user("[gate.rules]\ngradle = [\"./gradlew\", \"gradle  build\"]\nrust = [\"cargo build\"]\n").
+		extra("[gate]\nrules = { rust = [\"cargo\"] }\n")
+	s := w.load()
+	want := map[string][]string{"gradle": {"./gradlew", "gradle  build"}, "rust": {"cargo"}}
+	if !reflect.DeepEqual(s.GateRules, want) {
+		t.Errorf("%+v", s.GateRules)
+	}
+	for _, one := range s.Show() {
+		if one.Key == "gate.rules.gradle" && one.Value == `["./gradlew", "gradle  build"]` {
+			return
+		}
+	}
+	t.Errorf("not shown: %+v", s.Show())
 }
 
 func TestCommandsOfAllFilesAreTold(t *testing.T) { // P13
@@ -781,7 +803,7 @@ func FuzzCapValue(f *testing.F) {
 func FuzzConfig(f *testing.F) {
 	for _, seed := range []string{
 		"", "[pools]\nheavy = 3\n", "pools = { a-b = 1, a_b = 2 }", "[admission]\nwait = \"1s\"\n[engine.x]\nnames = [\"x\"]", "[[notify]]\non=[]",
-		"[pools\n", "a.b.c = 1", "leases_dir = '''\n/x'''", "\"\\u0000\" = 1", "[gate.rules]\n\"a b\" = { x = [ 1, { y = 2 } ] }", string(example),
+		"[pools\n", "a.b.c = 1", "leases_dir = '''\n/x'''", "\"\\u0000\" = 1", "[gate.rules]\na = { x = [ 1, { y = 2 } ] }", string(example),
 		"nesting = { shim = { claude = \"pass\" } }", "\ufeff[pools]", "[engine]\nx = {}\n", "pools={}\nadmission={mode='waiter',}", "[pools]\r\nheavy = 1\r\n",
 	} {
 		f.Add([]byte(seed))

@@ -191,7 +191,7 @@ func (w *walker) table(path []string, at span, array bool) {
 	case array:
 		w.newRule(at)
 	case path[0] == "engine" && len(path) == 2:
-		w.name(path, at, badEngineName)
+		w.name(path, 1, at, badEngineName)
 	case badQuotaKey(path) != "":
 		w.mistake(at, name, "", badQuotaKey(path))
 	case path[0] == "accounts" && len(path) == 3:
@@ -203,7 +203,7 @@ func (w *walker) table(path []string, at span, array bool) {
 
 func isLater(top string) bool { return strings.Contains(laterTables, " "+top+" ") }
 
-const laterTables = " credentials gate "
+const laterTables = " credentials "
 
 func (w *walker) keyValue(node *unstable.Node, table []string) {
 	path, at := keyOf(node, table)
@@ -244,7 +244,7 @@ func (w *walker) leaf(path []string, at, value span) {
 		w.keep(path[0])
 		return
 	}
-	if path[0] == "engine" && !w.name(path[:2], at, badEngineName) {
+	if path[0] == "engine" && !w.name(path[:2], 1, at, badEngineName) || path[0] == "gate" && !w.name(path, 2, at, badPoolName) {
 		return
 	}
 	if why := cmp.Or(badEngineKey(path), badQuotaKey(path)); why != "" {
@@ -283,18 +283,19 @@ func (w *walker) leaf(path []string, at, value span) {
 		w.p.sets = append(w.p.sets, assignment{k, path, v})
 		return
 	}
-	if w.name(path, at, badPoolName) && v.(int) > 0 {
+	if w.name(path, 1, at, badPoolName) && v.(int) > 0 {
 		w.p.caps = append(w.p.caps, Cap{Pool: path[1], N: v.(int), From: w.p.path})
 	}
 }
 
-// name notes a pool's or engine's name, and tells whether it can be one.
-func (w *walker) name(path []string, at span, judge func(string) string) bool {
-	if why := judge(path[1]); why != "" {
+// name notes a pool's or engine's name, the i-th part of a path, and tells whether
+// it can be one.
+func (w *walker) name(path []string, i int, at span, judge func(string) string) bool {
+	if why := judge(path[i]); why != "" {
 		w.mistake(at, strings.Join(path, "."), "", why)
 		return false
 	}
-	w.p.names = append(w.p.names, namedAt{path[1], path, at})
+	w.p.names = append(w.p.names, namedAt{path[i], path, at})
 	return true
 }
 

@@ -99,10 +99,10 @@ var schema = []*key{
 	k("review.check_pools", words, poolNames, func(s *Settings, _ []string, v any) { s.Review.Pools = v.([]string) }),
 	k("review.check_timeout", duration, positive, func(s *Settings, _ []string, v any) { s.Review.Timeout = v.(time.Duration) }),
 	k("review.verify", words, program, func(s *Settings, _ []string, v any) { s.Review.Verify = v.([]string) }),
-	// The tables below are kept as they are, so that one file serves programs of
+	k("gate.rules.*", words, heavyCommands, func(s *Settings, p []string, v any) { s.GateRules[p[2]] = v.([]string) }),
+	// The table below is kept as it is, so that one file serves programs of
 	// several versions.
 	k("credentials.*.**", open, nil, nil),
-	k("gate.rules.**", open, nil, nil),
 }
 
 // arrays are the tables written [[name]].

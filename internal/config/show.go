@@ -64,6 +64,9 @@ func (s *Settings) Show() []Shown {
 	add("review.check_pools", s.Review.Pools)
 	add("review.check_timeout", s.Review.Timeout)
 	add("review.verify", s.Review.Verify)
+	for _, pool := range slices.Sorted(maps.Keys(s.GateRules)) {
+		add("gate.rules."+pool, s.GateRules[pool])
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Later)) {
 		out = append(out, Shown{name, "(a table)", s.from[name], true})
 	}

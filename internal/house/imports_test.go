@@ -33,6 +33,7 @@ var floors = map[string]int{
 	"internal/confine": 2,
 	"internal/engine":  2,
 	"internal/hold":    2,
+	"internal/hook":    2,
 	"internal/journal": 2,
 	"internal/lane":    2,
 	"internal/line":    2,
@@ -85,7 +86,7 @@ var forTests = map[string]bool{
 var outside = map[string][]string{
 	"golang.org/x/sys":                         nil,
 	"github.com/google/uuid":                   nil,
-	"github.com/pelletier/go-toml/v2":          {"internal/config", "internal/profile"},
+	"github.com/pelletier/go-toml/v2":          {"internal/config", "internal/hook", "internal/profile"},
 	"github.com/goccy/go-yaml":                 {"internal/profile"},
 	"github.com/spf13/cobra":                   {"internal/cli"},
 	"github.com/spf13/pflag":                   {"internal/cli"},
