@@ -64,7 +64,7 @@ func exitStatus(err error) int {
 		return statusUsage
 	case errors.As(err, new(*handsel.NotFound)):
 		return statusNotFound
-	case errors.As(err, new(*handsel.Inside)):
+	case errors.As(err, new(*handsel.Inside)), errors.As(err, new(*handsel.ForeignFile)):
 		return statusFinal
 	case errors.As(err, &owned):
 		if !owned.Retryable() {
@@ -84,7 +84,8 @@ func exitStatus(err error) int {
 		errors.As(err, new(*handsel.BadLane)), errors.As(err, new(*handsel.LaneMismatch)), errors.As(err, new(*handsel.NewerLane)),
 		errors.As(err, new(*handsel.Unconfinable)), errors.As(err, new(*handsel.CannotConfine)), errors.As(err, new(*handsel.Boundless)),
 		errors.As(err, new(*handsel.Lifted)), errors.As(err, new(*handsel.TooLong)), errors.As(err, new(*handsel.BadProfile)),
-		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)):
+		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)),
+		errors.As(err, new(*handsel.ShimLoop)), errors.As(err, new(*handsel.NoShims)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):
 		return statusUntrusted

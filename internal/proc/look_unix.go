@@ -19,12 +19,22 @@ const defaultPath = "/bin:/usr/bin"
 // as it is. A program found only because PATH holds a relative or empty
 // element is refused, as os/exec does (exec.ErrDot): whoever can write to a
 // working directory must not choose what runs.
+//
+// A shim of ours is passed over, wherever it lies, and one that is named by its
+// path stands for what PATH has behind it: what is looked for is never the way
+// back to us.
 func LookPath(name string, env []string, dir string) (string, error) {
 	if name == "" {
 		return "", &StartError{Kind: NotFound, Path: name, Detail: "the command is empty", Err: unix.ENOENT}
 	}
+	shim := ""
 	if strings.Contains(name, "/") {
-		return name, runnable(name, dir)
+		err := runnable(name, dir)
+		behind, ok := ShimOf(within(dir, name))
+		if err != nil || !ok {
+			return name, err
+		}
+		name, shim = behind, name
 	}
 	search, set := firstEnv(env, "PATH")
 	if !set {
@@ -37,6 +47,12 @@ func LookPath(name string, env []string, dir string) (string, error) {
 			path = name
 		}
 		err := runnable(path, dir)
+		if err == nil {
+			if _, ours := ShimOf(within(dir, path)); ours {
+				shim = path
+				continue
+			}
+		}
 		switch {
 		case err == nil && !filepath.IsAbs(path):
 			return "", &StartError{Kind: NotExecutable, Path: name,
@@ -50,7 +66,11 @@ func LookPath(name string, env []string, dir string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", &StartError{Kind: NotFound, Path: name, Detail: "not found on PATH", Err: unix.ENOENT}
+	detail := "not found on PATH"
+	if shim != "" {
+		detail += ", where only handsel's shim of it is: " + quoted(shim)
+	}
+	return "", &StartError{Kind: NotFound, Path: name, Detail: detail, Err: unix.ENOENT}
 }
 
 // exists is false as well where nobody may look: a closed directory on PATH is
