@@ -75,7 +75,7 @@ func piBrief(args []string) bool {
 		switch {
 		case among("-h --help -v --version --list-models --export", args[i]):
 			return true
-		case slices.Contains(piValued, args[i]):
+		case among(piValued, args[i]):
 			i++
 		}
 	}
@@ -131,7 +131,7 @@ func piAttended(args []string) bool {
 			if i++; i < len(args) && (args[i] == "json" || args[i] == "rpc") {
 				return false
 			}
-		case slices.Contains(piValued, args[i]):
+		case among(piValued, args[i]):
 			i++
 		}
 	}
