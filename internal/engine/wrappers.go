@@ -367,12 +367,21 @@ func npmExec(s *search, args []string) (string, bool) {
 
 // node runs a file, unless its own options bring the program.
 func node(s *search, args []string) (string, bool) {
-	o := options{"rCe", "require import loader experimental-loader conditions env-file env-file-if-exists title inspect-port icu-data-dir openssl-config redirect-warnings experimental-config-file tsconfig eval"}
-	seen, rest := o.scan(args)
-	if _, ok := value(seen, "e", "eval", "p", "print", "pe", "c", "check", "run", "test"); ok || len(rest) == 0 {
+	rest := nodeScript(args)
+	if len(rest) == 0 {
 		return "", false
 	}
 	return s.script(rest)
+}
+
+// nodeScript is the file that node runs, and the words after it.
+func nodeScript(args []string) []string {
+	o := options{"rCe", "require import loader experimental-loader conditions env-file env-file-if-exists title inspect-port icu-data-dir openssl-config redirect-warnings experimental-config-file tsconfig eval"}
+	seen, rest := o.scan(args)
+	if _, ok := value(seen, "e", "eval", "p", "print", "pe", "c", "check", "run", "test"); ok {
+		return nil
+	}
+	return rest
 }
 
 // bun runs a file by itself or with run, and packages with x.
