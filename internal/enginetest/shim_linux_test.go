@@ -32,9 +32,10 @@ func (c *cell) shimmed() string {
 	return path
 }
 
-// inside is what the engine is told to run: it looks around, calls itself by its
+// insideScript is what the engine is told to run: it looks around, calls itself by its
 // name, and asks for its own version, which is no agent's work.
-const insideScript = `"$HANDSEL_BIN" status --json >status.json
+const insideScript = `. ./path
+"$HANDSEL_BIN" status --json >status.json
 "$HANDSEL_BIN" doctor --census --json >census.json
 "$1" --version >version.txt 2>&1
 echo "version: $?" >told
@@ -80,7 +81,9 @@ func TestRealEnginesCalledByName(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, e, nil, modelstub.Step{Text: "I will run it.", Shell: `sh ./inside ` + e.bin + ` ` + quoted(e.turn)}, modelstub.Step{Text: "Done."})
 			c.write("inside", insideScript)
-			script := "PATH=" + c.shimmed() + "; HANDSEL_BIN=" + os.Getenv("HANDSEL_BIN") + "; export PATH HANDSEL_BIN\nexec " + e.bin + ` "$@"` + "\n"
+			// codex runs commands in a login shell, whose PATH is /etc/profile's
+			c.write("path", "PATH="+c.shimmed()+"; HANDSEL_BIN="+os.Getenv("HANDSEL_BIN")+"; export PATH HANDSEL_BIN\n")
+			script := ". ./path\nexec " + e.bin + ` "$@"` + "\n"
 			end := c.launch(append([]string{"sh", "-c", script, "sh"}, e.turn...)).wait()
 			c.expectAnswered(end)
 			if got, want := string(c.bytes(filepath.Join(c.work, "told"))), "version: 0\nnested: 1\n"; got != want {

@@ -42,7 +42,7 @@ func image(pid int) (Image, error) {
 	if err != nil || len(text) == 0 {
 		return Image{}, err // a kernel thread, or a zombie
 	}
-	one.Argv = strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	one.Argv = strings.Split(strings.TrimRight(string(text), "\x00"), "\x00") // a title of its own is padded with zeros
 	if one.Exe, err = os.Readlink(dir + "/exe"); err != nil {
 		return Image{}, err
 	}
