@@ -23,13 +23,22 @@ func (b *bench) shims(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	least, err := buildGo(ctx, b.dir(), "least", becomes) // the least a shim in our language can cost
+	if err != nil {
+		return err
+	}
 	n, ran, brief := b.pick(100, 30), "0", "--version" // which the stand-in takes for no time at all
 	way := func(name string, env []string, dir, last string) way {
-		return way{name, n, func() ([]time.Duration, error) { return s.start(ctx, env, filepath.Join(dir, "claude"), last) }}
+		path := filepath.Join(dir, "claude")
+		if dir == least {
+			path = least
+		}
+		return way{name, n, func() ([]time.Duration, error) { return s.start(ctx, env, path, last) }}
 	}
 	got, err := b.race(ctx,
 		way("shim", s.env, s.shims, ran), way("direct", s.env, s.bin, ran),
 		way("shim without a cap", s.free, s.shims, ran), way("brief", s.env, s.shims, brief),
+		way("least", append(s.env, "BECOME="+filepath.Join(s.bin, "claude")), least, ran),
 	)
 	if err != nil {
 		return err
@@ -38,8 +47,20 @@ func (b *bench) shims(ctx context.Context) error {
 	b.report.atMost("", "… p95", got[0].p95-got[1].p50, mostShim, "")
 	b.report.atMost("", "… where no cap is set", got[2].p50-got[1].p50, mostShim, "")
 	b.report.atMost("", "… to a call that is not counted (--version)", got[3].p50-got[1].p50, mostShim, "")
+	b.report.against("", "… for comparison", got[0].p50-got[1].p50, "a Go program that only becomes the engine", got[4].p50-got[1].p50, 0)
 	return nil
 }
+
+// becomes is that program.
+const becomes = `package main
+
+import (
+	"os"
+	"syscall"
+)
+
+func main() { _ = syscall.Exec(os.Getenv("BECOME"), os.Args, os.Environ()) }
+`
 
 // shimmed is an engine with a shim before it.
 type shimmed struct {
