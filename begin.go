@@ -41,7 +41,7 @@ func (j *job) begins() error {
 		if err := j.jailed(&b); err != nil {
 			return err
 		}
-	case j.o.Workload == Light && !j.gate:
+	case j.o.Workload == Light && !j.gate && !j.lightly:
 		if err := j.light(&b); err != nil {
 			return err
 		}

@@ -17,6 +17,8 @@ type Home struct {
 	getenv func(string) string
 	told   told
 	aside  func([]byte) error // see TellAside
+
+	outside bool // this process was just found to be outside of any agent
 }
 
 // Open finds the home of this process: $HANDSEL_HOME, else the usual place

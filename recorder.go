@@ -94,7 +94,7 @@ func (r *recorder) describe() *record.Run {
 	me := proc.Self()
 	rec := &record.Run{
 		ID: j.id, Verb: j.verb(), Argv0: filepath.Base(first(j.argv)), Argc: len(j.argv), Command: record.Digest(j.argv), Cwd: j.cwd(),
-		Engine: j.engine, Account: j.o.Account, Workload: j.class(), Confinement: cmp.Or(j.begin.confine, confinedByNothing), Profile: j.o.Profile, UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
+		Engine: j.engine, Account: j.o.Account, Workload: j.class(), Confinement: cmp.Or(j.begin.confine, confinedByNothing), Profile: j.o.Profile, Interactive: j.attended, UID: os.Getuid(), Author: j.o.Author, Labels: j.o.Labels,
 		Handsel: record.Identity{Pid: me.Pid, Ticks: me.Ticks, BootID: me.Boot, PidNS: me.NS}, HostBoot: me.Boot,
 	}
 	for i, st := range proc.Lineage() {

@@ -45,6 +45,10 @@ type Options struct {
 	Stderr *os.File
 	KeepFD []int // descriptors passed on under the same number
 
+	// AtTerminal says that stdin and stdout are a terminal, where a person may sit:
+	// an engine that is not told to answer and end is an interactive session then.
+	AtTerminal bool
+
 	Record       bool // keep the output in the run's directory
 	LeaveDaemons bool // keep descendants that made their own session
 
@@ -143,6 +147,9 @@ type job struct {
 
 	accountEnv []string // NAME=value, that make the engine use the account
 
+	attended bool // a person sits in it
+	lightly  bool // it counts as light for that, and nothing confines it
+
 	hold         *lane.Hold // the lane, once it is ours; nil = none
 	given        *Lease     // the lease of an attempt that was admitted already; nil = to be asked for
 	payload      []byte     // what the agent reads on stdin; nil = Options.Stdin
@@ -166,7 +173,7 @@ type job struct {
 
 func (h *Home) start(ctx context.Context, argv []string, o Options, gate bool) (*Outcome, error) {
 	j := &job{home: h, argv: argv, o: o, gate: gate, id: record.NewID(), passing: &passing{}}
-	if !gate {
+	if !gate && !h.outside {
 		if err := nest.Check(); err != nil { // before anything else is looked at (S26)
 			return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
 		}
@@ -243,9 +250,13 @@ func (j *job) resolve() (err error) {
 			return err
 		}
 	}
+	j.attended = j.o.AtTerminal && !j.gate && j.asked == nil && j.settings.known().Attended(j.engine, j.argv)
 	switch j.o.Workload {
 	case "":
 		j.o.Workload = Heavy
+		if j.attended && j.settings.Interactive == interactiveLight {
+			j.o.Workload, j.lightly = Light, true
+		}
 	case Heavy:
 	case Light:
 	default:
@@ -268,6 +279,10 @@ func (j *job) resolve() (err error) {
 	}
 	return nil
 }
+
+// interactiveLight is the value of nesting.interactive by which a session that a
+// person sits in counts as a light agent does.
+const interactiveLight = "light-count"
 
 func first(argv []string) string {
 	if len(argv) == 0 {

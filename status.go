@@ -48,7 +48,7 @@ func capsOf(s *config.Settings) []status.Cap {
 // are confined, what limits end them, and what those whose output is read are
 // doing.
 func (h *Home) seeAgents(snap *Snapshot) {
-	seen := map[string]bool{"": true}
+	seen, attended := map[string]bool{"": true}, map[string]bool{}
 	see := func(run string) {
 		if seen[run] {
 			return
@@ -58,6 +58,7 @@ func (h *Home) seeAgents(snap *Snapshot) {
 		if err != nil || rec.State == record.Ended {
 			return // what is wrong with a record, doctor and runs tell
 		}
+		attended[run] = rec.Interactive
 		a := status.Agent{Run: run, Engine: rec.Engine, Confinement: rec.Confinement, Trouble: rec.Trouble, Limits: rec.Limits}
 		if at, err := record.LastWritten(h.dir, run, eventsFile); err == nil {
 			a.LastEvent = status.Time{Time: at}
@@ -67,8 +68,10 @@ func (h *Home) seeAgents(snap *Snapshot) {
 		}
 	}
 	for _, name := range snap.Order() {
-		for _, holder := range snap.Pools[name].Holders {
-			see(holder.Run)
+		holders := snap.Pools[name].Holders
+		for i := range holders {
+			see(holders[i].Run)
+			holders[i].Interactive = attended[holders[i].Run]
 		}
 	}
 	for _, l := range snap.Lanes {

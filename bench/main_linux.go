@@ -44,6 +44,7 @@ var parts = []part{
 	{"G12", "killed at every step", []string{"go"}, (*bench).stepKills},
 	{"G12", "neighbours that are killed", []string{"flock", "sem", "parallel", "tsp"}, (*bench).killedNeighbours},
 	{"G15", "what agents print", []string{"sh"}, (*bench).streams},
+	{"G16", "a shim before an engine", []string{"go"}, (*bench).shims},
 	{"init", "what a start consists of", []string{"strace"}, (*bench).startup},
 }
 

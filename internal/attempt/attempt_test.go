@@ -459,7 +459,7 @@ func TestEnvironmentIsKeptByNameAndLength(t *testing.T) { // L11, C113
 		{"MINE_COOKIE=c", false}, {"MINE_SESSION_ID=s", false}, {"MINE_\u017Fecret=s", false},
 		{"X_TOKEN=t", false}, {"x_secret=s", false}, {"MY_API_KEY_FILE=f", false}, {"PI_CODING_AGENT_SESSION_DIR=/s", false},
 		{"HANDSEL_MAX_AGENTS_KEYS=3", false}, // the cap goes with the row
-		{"HANDSEL_OUTCOME=/o", false}, {"HANDSEL_TOKEN_FD=7", false}, {"HANDSEL_AGENT_DEPTH=1", false}, {"HANDSEL_RUN=r", false},
+		{"HANDSEL_OUTCOME=/o", false}, {"HANDSEL_TOKEN_FD=7", false}, {"HANDSEL_SHIM=1", false}, {"HANDSEL_AGENT_DEPTH=1", false}, {"HANDSEL_RUN=r", false},
 		{"HANDSEL_LANE=l", false}, {"HANDSEL_ATTEMPT=a", false}, {"HANDSEL_FENCE=1", false}, {"HANDSEL_HOME=/h", true},
 	} {
 		kept, dropped := Keep([]string{tt.entry}, []string{"MINE", "mine_", "HANDSEL_", ""})

@@ -47,7 +47,7 @@ var secretShapes = []string{"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL", "AUT
 // only: a stored one would speak of the launcher, so no prefix allows them (C9).
 var ours = []string{
 	"HANDSEL_AGENT_DEPTH", "HANDSEL_RUN", "HANDSEL_LANE", "HANDSEL_ATTEMPT", "HANDSEL_FENCE",
-	"HANDSEL_OUTCOME", "HANDSEL_TOKEN_FD",
+	"HANDSEL_OUTCOME", "HANDSEL_SHIM", "HANDSEL_TOKEN_FD",
 }
 
 // Keep chooses what of an environment is stored (L11): names on the list or with

@@ -62,6 +62,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
+	"shim":   (*app).shimCommand,
 	"hook":   (*app).hookCommand,
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
@@ -76,6 +77,9 @@ var verbs = map[string]func(*app) *cobra.Command{
 // Main runs the command line args and returns its exit status.
 func Main(args []string, stdio Stdio) int {
 	a := &app{Stdio: stdio}
+	if call, ok := shimCall(args); ok {
+		return a.end(nil, a.shimmed(call))
+	}
 	root := a.root(args)
 	root.SetArgs(args)
 	return a.end(root.ExecuteC())

@@ -19,7 +19,7 @@ type doctorReport struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON, fix, dry bool
+	var asJSON, fix, dry, census bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "say what is wrong with this installation",
@@ -28,15 +28,26 @@ from, the kernel, and what is left over. It changes nothing without --fix, which
 does only what is proven safe: it closes records of runs that are gone and
 removes tickets, files and directories that nobody owns. It ends no process.
 
-Status 1 when something is wrong (warn or bad), and --fix did not mend it.`,
+With --census it looks for agents instead that were started around handsel and hold
+no slot: processes that are proven to be an engine's, by what they execute and not
+by a name.
+
+Status 1 when something is wrong (warn or bad), and --fix did not mend it; with
+--census, when there is such an agent.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if dry && !fix {
 				return &usageError{errors.New("--dry-run goes with --fix")}
 			}
+			if census && fix {
+				return &usageError{errors.New("--census looks only, so --fix does not go with it")}
+			}
 			h, err := a.open()
 			if err != nil {
 				return err
+			}
+			if census {
+				return a.takeCensus(h, asJSON)
 			}
 			found := h.Examine()
 			if fix && !dry {
@@ -49,6 +60,7 @@ Status 1 when something is wrong (warn or bad), and --fix did not mend it.`,
 	fs.SortFlags = false
 	fs.BoolVar(&asJSON, "json", false, "one JSON object")
 	fs.BoolVar(&fix, "fix", false, "do what is proven safe")
+	fs.BoolVar(&census, "census", false, "look for agents that hold no slot instead")
 	fs.BoolVar(&dry, "dry-run", false, "with --fix: say what it would do, and do nothing")
 	return cmd
 }

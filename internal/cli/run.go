@@ -219,6 +219,7 @@ func (a *app) supervise(f *startFlags, wait *waitLine) {
 	f.opts.OnWait, f.opts.OnAdmitted = wait.show, wait.done
 	f.opts.OnNote = func(text string) { a.say("%s", oneLine(text)) }
 	f.opts.Pools, f.opts.Subreaper, f.opts.Signals = f.pools, true, signals
+	f.opts.AtTerminal = isTerminal(a.In) && isTerminal(a.Out)
 }
 
 // keepLittle lets the heap grow by a quarter, and not to twice its size, before it

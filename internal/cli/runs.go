@@ -141,7 +141,7 @@ func (a *app) listRuns(h *handsel.Home, f *runsFlags) error {
 	for i := range list.Runs {
 		r := &list.Runs[i]
 		rows = append(rows, []string{
-			short(r.ID), r.Verb, fit(r.Word(), 12), fit(cmp.Or(failedBy(r), reviewWord(r), ending(r)), 11), fit(account(r.Engine, r.Account), 14), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
+			short(r.ID), attended(r.Verb, r.Interactive), fit(r.Word(), 12), fit(cmp.Or(failedBy(r), reviewWord(r), ending(r)), 11), fit(account(r.Engine, r.Account), 14), fit(r.Argv0, 16), ago(now, r.Began()), lasted(r, now),
 		})
 	}
 	if err := a.showRows([]string{"RUN", "VERB", "STATE", "END", "ENGINE", "COMMAND", "AGO", "RAN"}, rows); err != nil {

@@ -126,7 +126,7 @@ func (a *app) showRun(r *handsel.KnownRun, past *handsel.Reviewed) error {
 	line("profile", r.Profile)
 	line("conversation", r.Session)
 	line("usage", usageText(r.Usage))
-	line("workload", r.Workload)
+	line("workload", attended(r.Workload, r.Interactive))
 	line("confinement", r.Confinement)
 	line("limits", limitsText(r.Limits))
 	line("pools", poolsText(r))

@@ -155,12 +155,20 @@ func (a *app) showHolders(s *handsel.Snapshot) error {
 	for _, name := range s.Order() {
 		for _, h := range s.Pools[name].Holders {
 			rows = append(rows, []string{
-				name, fmt.Sprint(h.Slot), h.State, h.Engine, h.Workload, h.Argv0,
+				name, fmt.Sprint(h.Slot), h.State, h.Engine, attended(h.Workload, h.Interactive), h.Argv0,
 				number(h.Holder), number(h.Child), ago(s.At.Time, h.Since.Time), short(h.Run),
 			})
 		}
 	}
 	return a.showRows([]string{"POOL", "SLOT", "STATE", "ENGINE", "WORKLOAD", "COMMAND", "HOLDER", "CHILD", "FOR", "RUN"}, rows)
+}
+
+// attended adds to a word that a person sits in what it is about.
+func attended(word string, interactive bool) string {
+	if interactive {
+		return word + ", interactive"
+	}
+	return word
 }
 
 // showAgents lists what is known of the agents themselves.

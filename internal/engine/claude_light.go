@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // claudeRemoved are the tools a light claude does not have. The first four write
@@ -28,7 +29,7 @@ func claudeLight(args []string, _ string) (Confinement, error) {
 	if err != nil {
 		return Confinement{}, err
 	}
-	if len(operands) > 0 && slices.Contains(claudeCommands, operands[0]) {
+	if len(operands) > 0 && among(claudeCommands, operands[0]) {
 		return Confinement{}, claudeLifted(operands[0], "only an agent's turn can be light, and this is another command of claude's")
 	}
 	for _, one := range said {
@@ -56,7 +57,7 @@ var claudeModes = []string{"default", "plan", "dontAsk", "auto"}
 
 // claudeJudge refuses an option that lifts the confinement.
 func claudeJudge(one spoken) error {
-	if why := claudeOptions[one.flag].lifts; why != "" {
+	if why := claudeOptions()[one.flag].lifts; why != "" {
 		return claudeLifted(one.flag, why)
 	}
 	switch one.flag {
@@ -123,7 +124,7 @@ func claudeRead(args []string) (said []spoken, operands []string, err error) {
 			return nil, nil, err
 		}
 		last := &given[len(given)-1]
-		switch takes := claudeOptions[last.flag].takes; {
+		switch takes := claudeOptions()[last.flag].takes; {
 		case last.flag == "--":
 			return append(said, given[:len(given)-1]...), append(operands, args...), nil
 		case attached, takes == takesNothing, len(args) == 0, takes == takesMaybe && dashed(args[0]):
@@ -147,7 +148,7 @@ func claudeWord(word string) (given []spoken, attached bool, err error) {
 		if rest == "-" {
 			return append(given, spoken{flag: "--"}), false, nil
 		}
-		if _, ok := claudeOptions["-"+rest[:min(len(rest), longest)]]; ok && len(rest) <= longest {
+		if _, ok := claudeOptions()["-"+rest[:min(len(rest), longest)]]; ok && len(rest) <= longest {
 			return append(given, spoken{flag: "-" + rest}), false, nil
 		}
 		if rest[0] == '-' {
@@ -155,7 +156,7 @@ func claudeWord(word string) (given []spoken, attached bool, err error) {
 			return append(given, one), attached, err
 		}
 		name := "-" + rest[:1]
-		option, ok := claudeOptions[name]
+		option, ok := claudeOptions()[name]
 		switch {
 		case !ok:
 			return nil, false, claudeLifted(name, "what this option does is not known")
@@ -168,11 +169,11 @@ func claudeWord(word string) (given []spoken, attached bool, err error) {
 
 // claudeLong reads an option with two dashes, and the value attached to it.
 func claudeLong(word string) (given spoken, attached bool, err error) {
-	if _, ok := claudeOptions[word]; ok {
+	if _, ok := claudeOptions()[word]; ok {
 		return spoken{flag: word}, false, nil
 	}
 	name, value, found := strings.Cut(word, "=")
-	if option, ok := claudeOptions[name]; found && ok && option.takes != takesNothing {
+	if option, ok := claudeOptions()[name]; found && ok && option.takes != takesNothing {
 		return spoken{name, []string{value}}, true, nil
 	}
 	return spoken{}, false, claudeLifted(word, "what this option does is not known")
@@ -197,7 +198,7 @@ type flag struct {
 
 // claudeOptions are claude's options, the hidden ones included, as of 2.1.197.
 // One that is not here is refused with light: a new one is looked at first.
-var claudeOptions = func() map[string]flag {
+var claudeOptions = sync.OnceValue(func() map[string]flag {
 	all := map[string]flag{}
 	put := func(takes takes, lifts, names string) {
 		for _, name := range strings.Fields(names) {
@@ -235,10 +236,10 @@ var claudeOptions = func() map[string]flag {
 	put(takesNothing, "it makes the agent one of a team's", "--plan-mode-required")
 	put(takesNothing, "it runs hooks", "--init --init-only --maintenance")
 	return all
-}()
+})
 
 // claudeCommands are the words that are commands of claude's own, also behind --.
-var claudeCommands = strings.Fields(`agents assistant attach auth auto-mode bridge completion config critique daemon defaults
+const claudeCommands = `agents assistant attach auth auto-mode bridge completion config critique daemon defaults
 	doctor environment-runner export gateway import-conversations install kill login logout logs mcp new open plugin plugins
 	project ps purge rc remote remote-control reply respawn rm rollback self-hosted-runner server setup-token ssh status stop
-	sync task ultrareview up update upgrade`)
+	sync task ultrareview up update upgrade`

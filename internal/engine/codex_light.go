@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // codexOverrides are the settings that confine a light codex, whatever the user's
@@ -75,7 +76,7 @@ func codexLifted(setting, why string) error {
 
 // codexJudge refuses an option that lifts the confinement, or might.
 func codexJudge(given spoken, dir string) error {
-	if why := codexOptions[given.flag].lifts; why != "" {
+	if why := codexOptions()[given.flag].lifts; why != "" {
 		return codexLifted(given.flag, why)
 	}
 	value := strings.Join(given.values, " ")
@@ -98,7 +99,7 @@ func codexJudge(given spoken, dir string) error {
 		}
 	case "-c", "--config":
 		key, _, _ := strings.Cut(value, "=")
-		if root, _, _ := strings.Cut(key, "."); !slices.Contains(codexSettings, root) {
+		if root, _, _ := strings.Cut(key, "."); !among(codexSettings, root) {
 			return codexLifted(given.flag+" "+key, "this setting is none of those known to leave the sandbox, approvals and writable directories alone")
 		}
 	}
@@ -188,7 +189,7 @@ func (l *codexLine) enter(word string, i int) bool {
 func codexWord(word string) (given []spoken, more bool, err error) {
 	if strings.HasPrefix(word, "--") {
 		name, value, attached := strings.Cut(word, "=")
-		option, ok := codexOptions[name]
+		option, ok := codexOptions()[name]
 		if !ok {
 			return nil, false, codexLifted(name, "what this option does is not known")
 		}
@@ -200,7 +201,7 @@ func codexWord(word string) (given []spoken, more bool, err error) {
 	for rest := word[1:]; rest != ""; {
 		name := "-" + rest[:1]
 		rest = rest[1:]
-		option, ok := codexOptions[name]
+		option, ok := codexOptions()[name]
 		switch {
 		case !ok:
 			return nil, false, codexLifted(name, "what this option does is not known")
@@ -219,7 +220,7 @@ func codexWord(word string) (given []spoken, more bool, err error) {
 // might be one of them.
 func codexValues(given spoken, args []string, line codexLine) int {
 	most := 1
-	if codexOptions[given.flag].takes == takesMany && line.sub == "" {
+	if codexOptions()[given.flag].takes == takesMany && line.sub == "" {
 		most = len(args)
 	}
 	n := 0
@@ -233,7 +234,7 @@ func codexValues(given spoken, args []string, line codexLine) int {
 
 // codexOptions are the options of codex, codex exec and its subcommands, the
 // hidden ones included, as of 0.171.0. One that is not here is refused with light.
-var codexOptions = func() map[string]flag {
+var codexOptions = sync.OnceValue(func() map[string]flag {
 	all := map[string]flag{}
 	put := func(takes takes, lifts, names string) {
 		for _, name := range strings.Fields(names) {
@@ -255,14 +256,14 @@ var codexOptions = func() map[string]flag {
 	put(takesOne, "a feature may change how commands are confined", "--enable --disable")
 	put(takesOne, "the agent would work somewhere else", "--remote --remote-auth-token-env")
 	return all
-}()
+})
 
 // codexSettings are the first words of the settings that -c may give a light
 // codex: what they say changes neither sandbox, approvals nor writable
 // directories, and starts no program beside it.
-var codexSettings = strings.Fields(`model model_provider model_providers model_reasoning_effort model_reasoning_summary
+const codexSettings = `model model_provider model_providers model_reasoning_effort model_reasoning_summary
 	model_verbosity model_context_window model_auto_compact_token_limit model_supports_reasoning_summaries
 	plan_mode_reasoning_effort oss_provider personality service_tier instructions developer_instructions
 	model_instructions_file compact_prompt hide_agent_reasoning show_raw_agent_reasoning tool_output_token_limit
 	project_doc_max_bytes project_doc_fallback_filenames history analytics feedback check_for_update_on_startup
-	web_search file_opener shell_environment_policy suppress_unstable_features_warning`)
+	web_search file_opener shell_environment_policy suppress_unstable_features_warning`

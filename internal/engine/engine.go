@@ -152,7 +152,7 @@ func (s *search) command(argv []string) (string, bool) {
 	if name, ok := s.byName(word); ok {
 		return name, true
 	}
-	if open, ok := wrappers[s.base(word)]; ok {
+	if open, ok := wrapperOf(s.base(word)); ok {
 		return s.enter(open, args)
 	}
 	target := s.resolve(word)
@@ -162,7 +162,7 @@ func (s *search) command(argv []string) (string, bool) {
 	if name, ok := s.byTarget(target); ok {
 		return name, true
 	}
-	if open, ok := wrappers[s.base(target)]; ok {
+	if open, ok := wrapperOf(s.base(target)); ok {
 		return s.enter(open, args)
 	}
 	return "", false

@@ -36,15 +36,15 @@ func piBuild(a Ask) (Command, error) {
 }
 
 // piValued are pi's flags that take the next word, whatever it is.
-var piValued = strings.Fields("--mode --provider --model --api-key --system-prompt --append-system-prompt --session --fork --session-dir " +
-	"--models --tools -t --thinking --export --extension -e --skill --prompt-template --theme")
+const piValued = "--mode --provider --model --api-key --system-prompt --append-system-prompt --session --fork --session-dir " +
+	"--models --tools -t --thinking --export --extension -e --skill --prompt-template --theme"
 
 // piStreams follows pi's own reading of its arguments: the last mode it knows is
 // the one.
 func piStreams(args []string) bool {
 	mode := ""
 	for i := 0; i < len(args); i++ {
-		if !slices.Contains(piValued, args[i]) || i+1 == len(args) {
+		if !among(piValued, args[i]) || i+1 == len(args) {
 			continue
 		}
 		i++

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // wrapper judges the words after a program that starts another one.
@@ -148,13 +149,24 @@ func assigned(args []string) []string {
 	return args
 }
 
-// wrappers lists the programs that are looked through, by base name. One more
-// is one more line. Filled by init, since the wrappers use the list.
-var wrappers map[string]wrapper
+// wrapperOf finds a program that is looked through, by its base name.
+func wrapperOf(name string) (wrapper, bool) {
+	wrappers.Do(listWrappers)
+	open, ok := wrappers.list[name]
+	return open, ok
+}
 
-func init() {
+// wrappers lists those programs. The list is made when it is first asked: most
+// starts name their engine themselves.
+var wrappers struct {
+	sync.Once
+	list map[string]wrapper
+}
+
+// listWrappers fills the list; one more is one more line.
+func listWrappers() {
 	exec := plain("", "", 0)
-	wrappers = map[string]wrapper{
+	wrappers.list = map[string]wrapper{
 		"env": env, "genv": env,
 		"sh": shell, "bash": shell, "dash": shell, "zsh": shell, "ksh": shell, "ash": shell, "mksh": shell, "fish": shell,
 
@@ -340,7 +352,7 @@ func runner(s *search, args []string) (string, bool) {
 	if name, ok := s.spec(rest[0]); ok {
 		return name, true
 	}
-	if open, ok := wrappers[rest[0]]; ok {
+	if open, ok := wrapperOf(rest[0]); ok {
 		return s.enter(open, rest[1:])
 	}
 	return "", false
@@ -355,12 +367,21 @@ func npmExec(s *search, args []string) (string, bool) {
 
 // node runs a file, unless its own options bring the program.
 func node(s *search, args []string) (string, bool) {
-	o := options{"rCe", "require import loader experimental-loader conditions env-file env-file-if-exists title inspect-port icu-data-dir openssl-config redirect-warnings experimental-config-file tsconfig eval"}
-	seen, rest := o.scan(args)
-	if _, ok := value(seen, "e", "eval", "p", "print", "pe", "c", "check", "run", "test"); ok || len(rest) == 0 {
+	rest := nodeScript(args)
+	if len(rest) == 0 {
 		return "", false
 	}
 	return s.script(rest)
+}
+
+// nodeScript is the file that node runs, and the words after it.
+func nodeScript(args []string) []string {
+	o := options{"rCe", "require import loader experimental-loader conditions env-file env-file-if-exists title inspect-port icu-data-dir openssl-config redirect-warnings experimental-config-file tsconfig eval"}
+	seen, rest := o.scan(args)
+	if _, ok := value(seen, "e", "eval", "p", "print", "pe", "c", "check", "run", "test"); ok {
+		return nil
+	}
+	return rest
 }
 
 // bun runs a file by itself or with run, and packages with x.

@@ -85,6 +85,9 @@ func (d Dir) Queue() string { return filepath.Join(d.Path, "queue") }
 // Log holds the dispatcher's log.
 func (d Dir) Log() string { return filepath.Join(d.Path, "log") }
 
+// Shims holds what stands before the engines on PATH.
+func (d Dir) Shims() string { return filepath.Join(d.Path, "shims") }
+
 // BadPath reports a value that cannot name a place. Nothing was started; the
 // value has to be changed (78).
 type BadPath struct {

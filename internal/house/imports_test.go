@@ -56,6 +56,7 @@ var floors = map[string]int{
 	"internal/doctor":   4,
 	"internal/run":      4,
 	"internal/runs":     4,
+	"internal/shim":     4,
 	"internal/status":   4,
 
 	".":    5, // the public library

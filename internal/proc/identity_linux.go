@@ -159,12 +159,3 @@ func readSmall(path string, buf []byte) ([]byte, error) {
 		}
 	}
 }
-
-func ignoreEINTR(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}

@@ -19,38 +19,73 @@ const defaultPath = "/bin:/usr/bin"
 // as it is. A program found only because PATH holds a relative or empty
 // element is refused, as os/exec does (exec.ErrDot): whoever can write to a
 // working directory must not choose what runs.
+//
+// A shim of ours is passed over, wherever it lies, and one that is named by its
+// path stands for what PATH has behind it: what is looked for is never the way
+// back to us.
 func LookPath(name string, env []string, dir string) (string, error) {
 	if name == "" {
 		return "", &StartError{Kind: NotFound, Path: name, Detail: "the command is empty", Err: unix.ENOENT}
 	}
 	if strings.Contains(name, "/") {
-		return name, runnable(name, dir)
+		err := runnable(name, dir)
+		behind, ok := ShimOf(within(dir, name))
+		if err != nil || !ok {
+			return name, err
+		}
+		path, _, err := onPath(behind, env, dir)
+		return path, err
 	}
+	path, renamed, err := onPath(name, env, dir)
+	if renamed != "" { // found under a name that is not what it stands for
+		path, _, err = onPath(renamed, env, dir)
+	}
+	return path, err
+}
+
+// onPath searches PATH for what is no shim. It ends at a shim that stands for
+// another name, and returns that.
+func onPath(name string, env []string, dir string) (path, renamed string, err error) {
 	search, set := firstEnv(env, "PATH")
 	if !set {
 		search = defaultPath
 	}
 	var denied error
+	shim := ""
 	for _, d := range filepath.SplitList(search) {
 		path := filepath.Join(d, name)
 		if d == "" {
 			path = name
 		}
 		err := runnable(path, dir)
+		if err == nil {
+			behind, ours := ShimOf(within(dir, path))
+			if ours && behind != name {
+				return "", behind, &StartError{Kind: NotFound, Path: name, Detail: "a shim of " + quoted(behind) + " leads to another shim", Err: unix.ENOENT}
+			}
+			if ours {
+				shim = path
+				continue
+			}
+		}
 		switch {
 		case err == nil && !filepath.IsAbs(path):
-			return "", &StartError{Kind: NotExecutable, Path: name,
+			return "", "", &StartError{Kind: NotExecutable, Path: name,
 				Detail: "PATH leads to a file in the working directory; give it as ./" + name, Err: unix.EACCES}
 		case err == nil:
-			return path, nil
+			return path, "", nil
 		case kindOf(err) != NotFound && denied == nil && exists(within(dir, path)):
 			denied = err // as execvp: go on looking, and remember
 		}
 	}
 	if denied != nil {
-		return "", denied
+		return "", "", denied
 	}
-	return "", &StartError{Kind: NotFound, Path: name, Detail: "not found on PATH", Err: unix.ENOENT}
+	detail := "not found on PATH"
+	if shim != "" {
+		detail += ", where only handsel's shim of it is: " + quoted(shim)
+	}
+	return "", "", &StartError{Kind: NotFound, Path: name, Detail: detail, Err: unix.ENOENT}
 }
 
 // exists is false as well where nobody may look: a closed directory on PATH is

@@ -74,7 +74,8 @@ type Run struct {
 	Engine      string `json:"engine,omitempty"`
 	Account     string `json:"account,omitempty"` // of the engine, by name
 	Workload    string `json:"workload,omitempty"`
-	Confinement string `json:"confinement"` // how it is confined; "none"
+	Confinement string `json:"confinement"`           // how it is confined; "none"
+	Interactive bool   `json:"interactive,omitempty"` // a person sits in it, at a terminal
 	Pools       []Pool `json:"pools,omitempty"`
 	// Lane is the seat of work the run owned, Fence the number by which it got it:
 	// of the grant, or of a direct run's taking it. It is greater than that of any

@@ -90,12 +90,14 @@ type Holder struct {
 	State    string `json:"state"`
 	Engine   string `json:"engine,omitempty"`
 	Workload string `json:"workload,omitempty"`
-	Argv0    string `json:"argv0,omitempty"`
-	Run      string `json:"run,omitempty"`
-	Holder   int    `json:"holder_pid,omitempty"`
-	Child    int    `json:"child_pid,omitempty"`
-	Cap      int    `json:"cap"` // as the holder read it
-	Since    Time   `json:"since"`
+	// Interactive tells that a person sits in it; its run's record says so.
+	Interactive bool   `json:"interactive,omitempty"`
+	Argv0       string `json:"argv0,omitempty"`
+	Run         string `json:"run,omitempty"`
+	Holder      int    `json:"holder_pid,omitempty"`
+	Child       int    `json:"child_pid,omitempty"`
+	Cap         int    `json:"cap"` // as the holder read it
+	Since       Time   `json:"since"`
 }
 
 // Waiter is one place in line.
