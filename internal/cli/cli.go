@@ -62,6 +62,9 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
+	"mcp":       (*app).mcpCommand,
+	"supervise": (*app).superviseCommand,
+
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,
