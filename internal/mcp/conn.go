@@ -37,9 +37,10 @@ type conn struct {
 	writing sync.Mutex // held while a line is written
 
 	mu      sync.Mutex
-	calls   map[int64]*call // by our id
-	byRaw   map[string]int64
+	calls   map[int64]*call  // by our id
+	byRaw   map[string]int64 // those that are not being answered yet, by the client's id
 	last    int64
+	greeted bool          // an initialize was answered with success
 	settled chan struct{} // closed and made anew when a call was answered
 	closed  chan struct{}
 	once    sync.Once
@@ -210,6 +211,13 @@ func (c *conn) Write(_ context.Context, m jsonrpc.Message) error {
 	c.mu.Lock()
 	of := c.calls[ours]
 	unwanted := of == nil || of.cancelled
+	early := of != nil && (of.method == "initialize" || !c.greeted)
+	if early && of.method == "initialize" && response.Error == nil {
+		c.greeted = true
+	}
+	if of != nil {
+		delete(c.byRaw, string(of.id)) // who reads the answer may use the id again at once
+	}
 	c.mu.Unlock()
 	if of == nil {
 		return nil
@@ -218,18 +226,17 @@ func (c *conn) Write(_ context.Context, m jsonrpc.Message) error {
 	if unwanted {
 		return nil
 	}
-	text, err := answer(of, response)
+	text, err := answer(of, response, early)
 	if err != nil {
 		return err
 	}
 	return c.line(text)
 }
 
-// settle notes that a call is answered.
+// settle notes that the answer to a call is written.
 func (c *conn) settle(ours int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.byRaw, string(c.calls[ours].id))
 	delete(c.calls, ours)
 	close(c.settled)
 	c.settled = make(chan struct{})
@@ -248,15 +255,16 @@ type wireError struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-// answer is a response as it is written.
-func answer(of *call, r *jsonrpc.Response) ([]byte, error) {
+// answer is a response as it is written. The SDK has no code of its own for what
+// comes at the wrong time.
+func answer(of *call, r *jsonrpc.Response, early bool) ([]byte, error) {
 	e := envelope{Version: "2.0", ID: of.id, Result: r.Result}
 	if r.Error != nil {
 		e.Result, e.Error = nil, &wireError{Code: jsonrpc.CodeInternalError, Message: r.Error.Error()}
 		if known, ok := errors.AsType[*jsonrpc.Error](r.Error); ok {
 			e.Error.Code, e.Error.Message, e.Error.Data = known.Code, known.Message, known.Data
 		}
-		if e.Error.Code == 0 { // the SDK has no code for what comes at the wrong time
+		if e.Error.Code == 0 || early && e.Error.Code == jsonrpc.CodeInternalError {
 			e.Error.Code = jsonrpc.CodeInvalidRequest
 		}
 	}
