@@ -183,6 +183,7 @@ type toolResult struct {
 	} `json:"content"`
 	Data struct {
 		V     int    `json:"v"`
+		Says  string `json:"says"`
 		Run   string `json:"run"`
 		Known bool   `json:"known"`
 		State string `json:"state"`
@@ -195,7 +196,7 @@ type toolResult struct {
 		} `json:"error"`
 		Did  string `json:"did"`
 		Runs []struct {
-			ID      string `json:"id"`
+			ID      string `json:"run"`
 			State   string `json:"state"`
 			Outcome string `json:"outcome"`
 		} `json:"runs"`
@@ -222,7 +223,7 @@ func (s *lineServer) answer(id string) *toolResult {
 		if err := json.Unmarshal(r.Result, &out); err != nil || r.Error != nil {
 			s.t.Fatalf("%s: %+v, %v", id, r.Error, err)
 		}
-		if out.Data.V != 1 || len(out.Content) == 0 {
+		if out.Data.V != 1 || len(out.Content) == 0 || out.Data.Says == "" || !strings.HasPrefix(out.Content[0].Text, out.Data.Says[:min(20, len(out.Data.Says))]) {
 			s.t.Fatalf("%s: the answer has no v, or no words: %s", id, r.Result)
 		}
 		return &out

@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -40,9 +42,36 @@ type failureOf struct {
 	Fits       []string               `json:"fits,omitempty"` // what an ambiguous name may mean
 }
 
-// told is an answer in words and as data.
+// told is an answer in words and as data. Some clients show their model the data
+// only, so the words are in it, too.
 func told(data any, format string, args ...any) *sdk.CallToolResult {
-	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf(format, args...)}}, StructuredContent: data}
+	words := fmt.Sprintf(format, args...)
+	return both(data, words, words)
+}
+
+// both is told with other words in the data, where those are long and stand in it
+// already.
+func both(data any, words, says string) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: words}}, StructuredContent: saying{says, data}}
+}
+
+// saying is data with words in front.
+type saying struct {
+	says string
+	data any
+}
+
+// MarshalJSON puts the words first: a model reads from the beginning.
+func (s saying) MarshalJSON() ([]byte, error) {
+	says, err := json.Marshal(s.says)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(s.data)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat([]byte(`{"says":`), says, []byte(","), data[1:]), nil // of an object that has members
 }
 
 // failed is an error as the answer of a tool.

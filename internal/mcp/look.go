@@ -121,15 +121,20 @@ func (s *server) list(c *call1) (*sdk.CallToolResult, error) {
 	if len(found.Runs) > f.Limit {
 		found.Runs = found.Runs[:f.Limit]
 	}
-	if found.Runs == nil {
-		found.Runs = []handsel.KnownRun{}
-	}
 	t := found.Totals
 	text := []string{fmt.Sprintf("%d started: %d succeeded, %d failed, %d lost, %d running; %d queued, %d not started", t.Started, t.Succeeded, t.Failed, t.Lost, t.Running, t.Queued, t.Not)}
 	for i := range found.Runs {
 		text = append(text, runLine(&found.Runs[i]))
 	}
-	return told(found, "%s", strings.Join(text, "\n")), nil
+	return told(listed{V: 1, Totals: t, Runs: briefs(found.Runs), Problems: found.Problems}, "%s", strings.Join(text, "\n")), nil
+}
+
+// listed is the data of list's answer.
+type listed struct {
+	V        int               `json:"v"`
+	Totals   handsel.RunTotals `json:"totals"`
+	Runs     []brief           `json:"runs"`
+	Problems []string          `json:"problems"`
 }
 
 // rows are the attempts that wait and have no record yet, as far as the filter

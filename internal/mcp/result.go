@@ -73,10 +73,11 @@ func (s *server) resultOf(ctx context.Context, k *handsel.KnownRun, most int) (*
 	if err := s.text(ctx, k, most, &out); err != nil {
 		return nil, err
 	}
-	text := runLine(k)
+	head := runLine(k)
 	if out.Note != "" {
-		text += "\n" + plain(out.Note)
+		head += "\n" + plain(out.Note)
 	}
+	text := head
 	if out.Text != "" {
 		text += "\n" + out.From + ":"
 		if out.Cut > 0 && out.From != fromAnswer {
@@ -86,8 +87,11 @@ func (s *server) resultOf(ctx context.Context, k *handsel.KnownRun, most int) (*
 		if out.Cut > 0 && out.From == fromAnswer {
 			text += fmt.Sprintf("\n[cut: %d bytes more; handsel logs %s has all of it]", out.Cut, k.ID)
 		}
+		if out.Cut > 0 {
+			head += fmt.Sprintf("\nthe text is cut: %d bytes of it are missing", out.Cut)
+		}
 	}
-	return told(out, "%s", text), nil
+	return both(out, text, head), nil
 }
 
 // text finds what is to be read of an ended run: the agent's answer, else the end

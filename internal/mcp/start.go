@@ -91,7 +91,7 @@ func (s *server) gate(c *call1) (*sdk.CallToolResult, error) {
 	}
 	k := &v.runs[0]
 	if !k.Ended() {
-		return told(waited{V: 1, Runs: v.runs, Waiting: 1, StillRunning: v.going()}, "run %s is still_running (%s)\nIt goes on by itself. next: wait {\"runs\": \"%s\"}", k.ID, plain(k.Word()), k.ID), nil
+		return told(waited{V: 1, Runs: briefs(v.runs), Waiting: 1, StillRunning: v.going()}, "run %s is still_running (%s)\nIt goes on by itself. next: wait {\"runs\": \"%s\"}", k.ID, plain(k.Word()), k.ID), nil
 	}
 	return s.resultOf(c.ctx, k, fewBytes)
 }

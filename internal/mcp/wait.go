@@ -17,11 +17,46 @@ const tellEvery = 5 * time.Second
 
 // waited is the data of wait's answer.
 type waited struct {
-	V            int                `json:"v"`
-	Runs         []handsel.KnownRun `json:"runs"` // in the order in which they were named
-	Waiting      int                `json:"waiting"`
-	StillRunning []string           `json:"still_running"` // their ids
-	Notes        []string           `json:"notes,omitempty"`
+	V            int      `json:"v"`
+	Runs         []brief  `json:"runs"` // in the order in which they were named
+	Waiting      int      `json:"waiting"`
+	StillRunning []string `json:"still_running"` // their ids
+	Notes        []string `json:"notes,omitempty"`
+}
+
+// brief is a run, as far as a model has use for it.
+type brief struct {
+	Run      string            `json:"run"`
+	Lane     string            `json:"lane,omitempty"`
+	Engine   string            `json:"engine,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	State    string            `json:"state"`
+	Outcome  string            `json:"outcome,omitempty"`
+	Success  bool              `json:"success"`
+	Result   string            `json:"result,omitempty"`
+	Kind     string            `json:"kind,omitempty"`
+	Message  string            `json:"message,omitempty"`
+	ExitCode *int              `json:"exit_code,omitempty"`
+	Signal   int               `json:"signal,omitempty"`
+	Reason   *handsel.Reason   `json:"reason,omitempty"`
+	Review   string            `json:"review,omitempty"`
+	Place    int               `json:"place,omitempty"` // in line
+	Orphaned bool              `json:"orphaned,omitempty"`
+}
+
+func briefOf(k *handsel.KnownRun) brief {
+	return brief{
+		Run: k.ID, Lane: k.Lane, Engine: k.Engine, Labels: k.Labels, State: k.State, Outcome: k.Outcome, Success: k.Succeeded(), Result: k.Result, Kind: k.Kind, Message: k.Message,
+		ExitCode: k.ExitCode, Signal: k.Signal, Reason: k.Reason, Review: k.Review, Place: k.Place, Orphaned: k.Orphaned,
+	}
+}
+
+func briefs(runs []handsel.KnownRun) []brief {
+	all := make([]brief, len(runs))
+	for i := range runs {
+		all[i] = briefOf(&runs[i])
+	}
+	return all
 }
 
 // wait waits for runs.
@@ -41,7 +76,7 @@ func (s *server) wait(c *call1) (*sdk.CallToolResult, error) {
 	for _, n := range v.notes {
 		text = append(text, "note: "+plain(n))
 	}
-	return told(waited{V: 1, Runs: v.runs, Waiting: len(going), StillRunning: going, Notes: v.notes}, "%s", strings.Join(text, "\n")), nil
+	return told(waited{V: 1, Runs: briefs(v.runs), Waiting: len(going), StillRunning: going, Notes: v.notes}, "%s", strings.Join(text, "\n")), nil
 }
 
 // vigil is a wait and what it has seen.
