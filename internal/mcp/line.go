@@ -218,11 +218,30 @@ type scanner struct {
 	times          int // how often there was an id
 }
 
-// feed takes the next bytes.
+// feed takes the next bytes. Of a text that is not kept only its end is looked for.
 func (s *scanner) feed(p []byte) {
-	for _, b := range p {
-		s.next(b)
+	for i := 0; i < len(p); i++ {
+		if s.inText && !s.escape && (s.depth != 1 || s.tooLong) {
+			skip := endOrEscape(p[i:])
+			if skip < 0 {
+				return
+			}
+			i += skip
+		}
+		s.next(p[i])
 	}
+}
+
+// endOrEscape is where the next quotation mark or backslash is, -1 for nowhere.
+func endOrEscape(p []byte) int {
+	end := bytes.IndexByte(p, '"')
+	if end >= 0 {
+		p = p[:end]
+	}
+	if escape := bytes.IndexByte(p, '\\'); escape >= 0 {
+		return escape
+	}
+	return end
 }
 
 func (s *scanner) next(b byte) {

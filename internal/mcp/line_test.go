@@ -70,8 +70,8 @@ func TestEachLineIsJudged(t *testing.T) {
 		{"an error", `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}`, none, 0, ""},
 		{"nothing", "", none, 0, ""},
 		{"blank", " \t\r\n", none, 0, ""},
-		{"too long", `{"jsonrpc":"2.0","method":"ping","params":{"id":3,"x":"` + strings.Repeat(`\"`, maxLine/2) + `"},"id":"7"}`, `"7"`, jsonrpc.CodeInvalidRequest, ""},
-		{"too long without an id", strings.Repeat("x", maxLine+2), "null", jsonrpc.CodeInvalidRequest, ""},
+		{"too long", `{"jsonrpc":"2.0","method":"ping","params":{"id":3,"x":"` + strings.Repeat(`x`, maxLine) + `\""},"id":"7"}`, `"7"`, jsonrpc.CodeInvalidRequest, ""},
+		{"too long without an id", `"` + strings.Repeat("x", maxLine+2), "null", jsonrpc.CodeInvalidRequest, ""},
 	} {
 		if tt.line == "" {
 			tt.line = "\n"
@@ -102,7 +102,7 @@ func TestEachRequestOfAnArrayIsRefused(t *testing.T) {
 
 // The memory that a line takes is bounded, however long it is.
 func TestEndlessLineIsNotKept(t *testing.T) {
-	endless := io.LimitReader(repeat('x'), 4*maxLine)
+	endless := io.MultiReader(strings.NewReader(`{"x":"`), io.LimitReader(repeat('x'), maxLine+(1<<20)))
 	p, err := nextLine(bufio.NewReaderSize(endless, 64<<10))
 	if p == nil || !p.long || cap(p.text) != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("nextLine = %+v, %v", p, err)
