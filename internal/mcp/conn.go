@@ -170,6 +170,7 @@ func (c *conn) cancel(request *jsonrpc.Request) *jsonrpc.Request {
 		return nil
 	}
 	c.calls[ours].cancelled = true
+	delete(c.byRaw, string(params.ID)) // it is not answered any more, so its id is free
 	request.Params = json.RawMessage(fmt.Sprintf(`{"requestId":%d}`, ours))
 	return request
 }
@@ -215,7 +216,7 @@ func (c *conn) Write(_ context.Context, m jsonrpc.Message) error {
 	if early && of.method == "initialize" && response.Error == nil {
 		c.greeted = true
 	}
-	if of != nil {
+	if of != nil && !unwanted {
 		delete(c.byRaw, string(of.id)) // who reads the answer may use the id again at once
 	}
 	c.mu.Unlock()
