@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) mcpCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "serve agents the tools of handsel, as a server of the Model Context Protocol on stdin and stdout",
 		Long: `Mcp is started by a client such as claude, codex or gemini, and offers it tools:
@@ -33,6 +33,7 @@ It ends with status 0 when its input does. stdout carries the protocol only.`,
 		Args:    noArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.mcp() },
 	}
+	return cmd
 }
 
 // mcp serves one client.

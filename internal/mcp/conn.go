@@ -31,9 +31,6 @@ type conn struct {
 	in  *intake
 	out io.Writer
 
-	life context.Context // ends with the input
-	die  context.CancelFunc
-
 	writing sync.Mutex // held while a line is written
 
 	mu      sync.Mutex
@@ -56,11 +53,7 @@ type call struct {
 
 func newConn(in io.Reader, out io.Writer) *conn {
 	c := &conn{in: newIntake(), out: out, calls: map[int64]*call{}, byRaw: map[string]int64{}, settled: make(chan struct{}), closed: make(chan struct{})}
-	c.life, c.die = context.WithCancel(context.Background())
-	go func() {
-		c.in.read(in)
-		c.die()
-	}()
+	go c.in.read(in)
 	return c
 }
 

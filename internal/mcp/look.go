@@ -35,8 +35,8 @@ type queueState struct {
 }
 
 // status takes one look at everything.
-func (s *server) status(c *call1) (*sdk.CallToolResult, error) {
-	snap, q := s.home.Status(c.ctx), s.home.Queue(c.ctx)
+func (s *server) status(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
+	snap, q := s.home.Status(ctx), s.home.Queue(ctx)
 	text := []string{"home " + plain(snap.Root)}
 	for _, name := range snap.Order() {
 		p := snap.Pools[name]
@@ -72,8 +72,8 @@ func few[T any](missing map[string]int, kind string, all []T) []T {
 }
 
 // why asks every permission.
-func (s *server) why(c *call1) (*sdk.CallToolResult, error) {
-	y, err := s.home.Why(c.ctx, c.args.text("about"))
+func (s *server) why(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
+	y, err := s.home.Why(ctx, c.args.text("about"))
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *server) why(c *call1) (*sdk.CallToolResult, error) {
 }
 
 // list lists runs, and what waits as rows.
-func (s *server) list(c *call1) (*sdk.CallToolResult, error) {
+func (s *server) list(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	a := c.args
 	f := handsel.RunFilter{Limit: a.number("limit", fewListed), State: a.text("state"), Engine: a.text("engine"), Labels: a.words("labels")}
 	if since := a.number("since_s", 0); since > 0 {
@@ -112,7 +112,7 @@ func (s *server) list(c *call1) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.rows(c.ctx, f)
+	rows, err := s.rows(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ type accounts struct {
 }
 
 // quota tells what is known of engine accounts.
-func (s *server) quota(c *call1) (*sdk.CallToolResult, error) {
+func (s *server) quota(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	all, problems, err := s.home.Quota(c.args.text("account"))
 	if err != nil {
 		return nil, err
@@ -206,12 +206,12 @@ type survivor struct {
 }
 
 // cancel ends a run.
-func (s *server) cancel(c *call1) (*sdk.CallToolResult, error) {
-	k, err := s.one(c.ctx, c.args.text("run"))
+func (s *server) cancel(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
+	k, err := s.one(ctx, c.args.text("run"))
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.home.Cancel(context.WithoutCancel(c.ctx), *k) // begun, it is brought to its end
+	done, err := s.home.Cancel(context.WithoutCancel(ctx), *k) // begun, it is brought to its end
 	if err != nil {
 		return nil, err
 	}

@@ -53,12 +53,12 @@ type outcome struct {
 }
 
 // result tells what came of a run.
-func (s *server) result(c *call1) (*sdk.CallToolResult, error) {
-	k, err := s.one(c.ctx, c.args.text("run"))
+func (s *server) result(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
+	k, err := s.one(ctx, c.args.text("run"))
 	if err != nil {
 		return nil, err
 	}
-	return s.resultOf(c.ctx, k, c.args.number("max_bytes", fewBytes))
+	return s.resultOf(ctx, k, c.args.number("max_bytes", fewBytes))
 }
 
 func (s *server) resultOf(ctx context.Context, k *handsel.KnownRun, most int) (*sdk.CallToolResult, error) {

@@ -34,7 +34,7 @@ const goodbye = 1800 * time.Millisecond
 // what broke when answers could not be written any more.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	c := newConn(in, out)
-	s := &server{home: o.Home, detach: o.Detach, note: o.Note, life: c.life, inside: handsel.MayStart()}
+	s := &server{home: o.Home, detach: o.Detach, note: o.Note, gone: c.in.ended, inside: handsel.MayStart()}
 	sdkServer := sdk.NewServer(&sdk.Implementation{Name: "handsel", Version: o.Version}, &sdk.ServerOptions{
 		Instructions: instructions, Logger: slog.New(slog.DiscardHandler), PageSize: 100,
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
@@ -47,22 +47,30 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	var err error
 	select {
 	case err = <-done:
-	case <-late(c.life):
+	case <-late(c.in.ended):
 	}
 	_ = c.Close()
 	switch {
 	case c.broken() != nil:
 		return c.broken()
-	case c.life.Err() != nil || ctx.Err() != nil:
-		return nil // the end of the input is how it ends
+	case ctx.Err() != nil:
+		return nil
 	}
-	return err
+	select {
+	case <-c.in.ended: // which is how it ends
+		return nil
+	default:
+		return err
+	}
 }
 
-// late is closed some time after ctx has ended.
-func late(ctx context.Context) <-chan struct{} {
+// late is closed some time after the input has ended.
+func late(ended <-chan struct{}) <-chan struct{} {
 	over := make(chan struct{})
-	context.AfterFunc(ctx, func() { time.AfterFunc(goodbye, func() { close(over) }) })
+	go func() { // for the life of the process, which ends then
+		<-ended
+		time.AfterFunc(goodbye, func() { close(over) })
+	}()
 	return over
 }
 
@@ -71,13 +79,12 @@ type server struct {
 	home   *handsel.Home
 	detach handsel.Detach
 	note   func(string)
-	life   context.Context // ends with the input
+	gone   <-chan struct{} // closed at the end of the input
 	inside error           // why nothing may be started from here: ancestors only become fewer, so that is asked when the server begins
 }
 
 // call1 is one call of a tool.
 type call1 struct {
-	ctx     context.Context // ends when the client cancels the call
 	args    values
 	request *sdk.CallToolRequest
 }
@@ -94,7 +101,7 @@ func (s *server) handler(t tool) sdk.ToolHandler {
 		}()
 		args, err := read(r.Params.Arguments, t.args)
 		if err == nil {
-			result, err = t.handle(&call1{ctx: ctx, args: args, request: r})
+			result, err = t.handle(ctx, &call1{args: args, request: r})
 		}
 		if err != nil {
 			return failed(err, time.Now()), nil

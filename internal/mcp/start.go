@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -18,7 +19,7 @@ type submitted struct {
 }
 
 // submit hands work in.
-func (s *server) submit(c *call1) (*sdk.CallToolResult, error) {
+func (s *server) submit(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	if s.inside != nil {
 		return nil, s.inside
 	}
@@ -31,7 +32,7 @@ func (s *server) submit(c *call1) (*sdk.CallToolResult, error) {
 	sub.Engine, sub.Profile, sub.Account = a.text("engine"), a.text("profile"), a.text("account")
 	sub.Workload, sub.Confine, sub.Lane = a.text("workload"), a.text("confine"), a.text("lane")
 	sub.Idle, sub.Author, sub.Review = seconds(a.number("idle_s", 0)), a.text("author"), a.flag("review")
-	out, err := s.home.Submit(c.ctx, sub, s.detach)
+	out, err := s.home.Submit(ctx, sub, s.detach)
 	if err != nil {
 		return nil, withRun(err, out)
 	}
@@ -78,14 +79,14 @@ func (s *server) submission(a values) handsel.Submission {
 }
 
 // gate runs a heavy command in a process of its own, and waits for it.
-func (s *server) gate(c *call1) (*sdk.CallToolResult, error) {
+func (s *server) gate(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	sub := s.submission(c.args)
 	sub.Gate = true
-	out, err := s.home.Submit(c.ctx, sub, s.detach)
+	out, err := s.home.Submit(ctx, sub, s.detach)
 	if err != nil {
 		return nil, err
 	}
-	v, err := s.await(c, []string{"run:" + out.Run}, false)
+	v, err := s.await(ctx, c, []string{"run:" + out.Run}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -93,5 +94,5 @@ func (s *server) gate(c *call1) (*sdk.CallToolResult, error) {
 	if !k.Ended() {
 		return told(waited{V: 1, Runs: briefs(v.runs), Waiting: 1, StillRunning: v.going()}, "run %s is still_running (%s)\nIt goes on by itself. next: wait {\"runs\": \"%s\"}", k.ID, plain(k.Word()), k.ID), nil
 	}
-	return s.resultOf(c.ctx, k, fewBytes)
+	return s.resultOf(ctx, k, fewBytes)
 }

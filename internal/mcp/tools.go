@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,7 +32,7 @@ type tool struct {
 	looks  bool // it changes nothing
 	ends   bool // it may end what runs
 	args   []argument
-	handle func(*call1) (*sdk.CallToolResult, error)
+	handle func(context.Context, *call1) (*sdk.CallToolResult, error)
 }
 
 func fixed(words ...string) func() []string { return func() []string { return words } }

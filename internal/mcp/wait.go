@@ -60,8 +60,8 @@ func briefs(runs []handsel.KnownRun) []brief {
 }
 
 // wait waits for runs.
-func (s *server) wait(c *call1) (*sdk.CallToolResult, error) {
-	v, err := s.await(c, c.args.list("runs"), c.args.flag("any"))
+func (s *server) wait(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
+	v, err := s.await(ctx, c, c.args.list("runs"), c.args.flag("any"))
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (v *vigil) going() []string {
 
 // await waits until all that the names mean has ended, or the first of it, or the
 // time is over, or the client is gone. Giving up touches nothing.
-func (s *server) await(c *call1, names []string, first bool) (*vigil, error) {
-	found, err := s.home.FindAllWork(c.ctx, names)
+func (s *server) await(ctx context.Context, c *call1, names []string, first bool) (*vigil, error) {
+	found, err := s.home.FindAllWork(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -109,12 +109,18 @@ func (s *server) await(c *call1, names []string, first bool) (*vigil, error) {
 		at[found[i].ID] = i
 	}
 	limit := seconds(c.args.number("wait_s", patience))
-	ctx, stop := context.WithTimeout(c.ctx, limit)
+	bound, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	defer context.AfterFunc(s.life, stop)()
-	tell := s.teller(ctx, c, limit)
+	go func() { // until the wait is over
+		select {
+		case <-s.gone:
+			stop()
+		case <-bound.Done():
+		}
+	}()
+	tell := s.teller(bound, c, limit)
 	defer tell.close()
-	err = s.home.WaitWork(ctx, found, handsel.WaitOptions{
+	err = s.home.WaitWork(bound, found, handsel.WaitOptions{
 		Any:  first,
 		Note: func(text string) { v.notes = append(v.notes, text); tell.say(text) },
 		Told: func(k handsel.KnownRun) {
@@ -123,8 +129,8 @@ func (s *server) await(c *call1, names []string, first bool) (*vigil, error) {
 		},
 	})
 	switch {
-	case err == nil, c.ctx.Err() == nil && ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
-		s.again(c.ctx, v)
+	case err == nil, ctx.Err() == nil && bound.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
+		s.again(ctx, v)
 		return v, nil
 	}
 	return nil, err
