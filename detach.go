@@ -2,6 +2,7 @@ package handsel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -27,23 +28,32 @@ const forever = time.Duration(math.MaxInt64) / 2
 // told, and is no run.
 func (h *Home) RunDetached(ctx context.Context, argv []string, o Options, queued func(id string) error) (*Outcome, error) {
 	j := &job{home: h, argv: argv, o: o, id: record.NewID(), passing: &passing{}}
+	return j.detached(ctx, queued)
+}
+
+// detached is a job that nobody watches.
+func (j *job) detached(ctx context.Context, queued func(id string) error) (*Outcome, error) {
 	j.o.Record, j.o.Stdin, j.o.Stdout, j.o.Stderr = true, nil, nil, nil
 	if j.o.Wait == nil {
 		wait := forever
 		j.o.Wait = &wait
 	}
-	err := nest.Check()
+	refused := &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}
+	var err error
+	if !j.gate {
+		err = nest.Check()
+	}
 	if err == nil {
 		err = j.resolve()
 	}
 	if err == nil {
-		err = j.ready()
+		err = j.ready(ctx)
 	}
 	if err == nil {
 		j.rec, err = enlisted(j)
 	}
 	if err != nil {
-		return &Outcome{Run: j.id, Outcome: run.Outcome{Outcome: run.Refused}}, err
+		return refused, errors.Join(append([]error{err}, j.letGo(refused)...)...)
 	}
 	if err := queued(j.id); err != nil {
 		return j.untold(fmt.Errorf("nobody learned of run %s, so it is not started: %w", j.id, err))
@@ -52,12 +62,24 @@ func (h *Home) RunDetached(ctx context.Context, argv []string, o Options, queued
 }
 
 // ready refuses what would be refused first thing by the run itself, so that
-// whoever asked still hears of it.
-func (j *job) ready() error {
+// whoever asked still hears of it. Where the lane is not to be waited for, it is
+// taken here.
+func (j *job) ready(ctx context.Context) error {
 	if err := j.home.trusted(); err != nil {
 		return err
 	}
-	return proc.CheckDir(j.o.Dir)
+	if err := proc.CheckDir(j.o.Dir); err != nil {
+		return err
+	}
+	if j.gate {
+		if err := j.nested(); err != nil {
+			return err
+		}
+	}
+	if j.o.laneNow && j.o.Lane != "" {
+		return j.takeLane(ctx, 0)
+	}
+	return nil
 }
 
 // enlisted is a recorder that has written the run down as waiting.
@@ -92,6 +114,6 @@ func (r *recorder) admitted() error {
 func (j *job) untold(err error) (*Outcome, error) {
 	now := machine.Now()
 	out := &Outcome{Run: j.id, Engine: j.engine, Workload: j.class(), Outcome: run.Outcome{Outcome: run.NotStarted, Queued: now, Ended: now}}
-	out.Warnings = j.rec.ended(out, err)
+	out.Warnings = append(j.rec.ended(out, err), j.letGo(out)...)
 	return out, err
 }

@@ -65,6 +65,8 @@ type EnqueueOptions struct {
 
 	OnWait func(Waiting) // told who has the lane when the wait begins, and when that changes
 	OnNote func(string)  // told what the caller should know and need not act on
+
+	id string // of the attempt; empty: a new one
 }
 
 // Enqueued is a lane that the dispatcher has: the attempt is kept, also after a
@@ -240,7 +242,7 @@ func (r *request) resolve(name string, j *job) error {
 		Engine: r.o.Engine, Account: r.o.Account, Workload: r.o.Workload, Confine: r.o.Confine, Pools: r.o.Pools, Profile: r.o.Profile, Timeout: r.o.Timeout, Idle: r.o.Idle,
 		Dir: r.o.Dir, OnNote: r.o.OnNote, Review: r.o.Review,
 	}
-	j.id = record.NewID()
+	j.id = cmp.Or(r.o.id, record.NewID())
 	if err := j.resolve(); err != nil {
 		return err
 	}

@@ -61,6 +61,9 @@ type outcomeJSON struct {
 // Reason is why something waits or was refused (C13).
 type Reason = record.Reason
 
+// ReasonHolder is who has what a reason names.
+type ReasonHolder = record.Holder
+
 func describe(out *Outcome, err error) outcomeJSON {
 	o := outcomeJSON{
 		V: 1, Run: out.Run, Outcome: out.Outcome.Outcome, Signal: int(out.Signal), EndedBy: int(out.By), Limit: out.Limit,

@@ -83,7 +83,8 @@ type Options struct {
 	// as by SIGPIPE.
 	Events *os.File
 
-	grace time.Duration
+	laneNow bool // a lane that somebody has refuses, however long the rest may be waited for
+	grace   time.Duration
 }
 
 // Outcome is how a run ended.
@@ -372,7 +373,7 @@ func (j *job) acquire(ctx context.Context) (*Lease, error) {
 	if j.o.Wait != nil {
 		s.Wait = *j.o.Wait
 	}
-	if j.o.Lane != "" {
+	if j.o.Lane != "" && j.hold == nil {
 		s.Arrived = machine.SinceBoot() // the place in line counts from here, not from when the lane came free
 		if err := j.takeLane(ctx, s.Wait); err != nil {
 			return nil, err

@@ -19,6 +19,9 @@ type (
 	// RunList is what Runs found.
 	RunList = runs.List
 
+	// RunTotals count runs.
+	RunTotals = runs.Totals
+
 	// RunFilter says which runs are wanted; the zero value wants all.
 	RunFilter = runs.Filter
 

@@ -62,8 +62,11 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
-	"shim":   (*app).shimCommand,
-	"hook":   (*app).hookCommand,
+	"shim":      (*app).shimCommand,
+	"hook":      (*app).hookCommand,
+	"mcp":       (*app).mcpCommand,
+	"supervise": (*app).superviseCommand,
+
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,

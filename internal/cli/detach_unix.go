@@ -15,14 +15,20 @@ import (
 // startAside starts this executable in a session of its own, as no part of any
 // run, with the null device for stdin and stdout and line as descriptor 3.
 func startAside(args []string, stderr, line *os.File) (*os.Process, error) {
+	env, _ := asideEnv()
+	return startBeside(env, args, stderr, line)
+}
+
+// startBeside starts this executable in a session of its own, with the null device
+// for stdin and stdout and more from descriptor 3 up.
+func startBeside(env, args []string, stderr *os.File, more ...*os.File) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	env, _ := asideEnv()
 	return os.StartProcess(ownPath(), args, &os.ProcAttr{
-		Env: env, Files: []*os.File{null, null, stderr, line}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Env: env, Files: append([]*os.File{null, null, stderr}, more...), Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 }
 

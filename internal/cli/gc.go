@@ -47,7 +47,8 @@ func (a *app) gcCommand() *cobra.Command {
 		Long: `Gc says what could go, and why, and removes nothing until it is told --yes:
 records of runs that ended longer ago than runs.keep_days, or the oldest beyond
 runs.keep_bytes; tickets and files that no living process owns; the files of
-lanes that nobody has, unless they count the lane's grants. Records of runs that
+lanes that nobody has, unless they count the lane's grants; keys of submissions
+whose runs have no record any more. Records of runs that
 are gone are closed as lost. It ends nothing that lives.
 
 --slot frees a slot, --lane a lane, whose agent cannot be looked at from here,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/attempt"
+	"github.com/handsel/handsel/internal/key"
 	"github.com/handsel/handsel/internal/machine"
 	"github.com/handsel/handsel/internal/record"
 )
@@ -33,7 +34,21 @@ func (d *Dispatcher) prune() {
 		}
 		d.pruneRecords(now)
 		d.pruneOrphans(now)
+		d.pruneKeys(now)
 	})
+}
+
+// pruneKeys removes the keys of submissions whose runs are gone.
+func (d *Dispatcher) pruneKeys(now time.Time) {
+	idle, err := key.Idle(d.cfg.Home, now, func(id string) bool { return record.Gone(d.cfg.Home, id) })
+	if err != nil {
+		d.cfg.Log.Warn("look for keys without a run", "error", err)
+	}
+	for _, k := range idle {
+		if err := key.Remove(d.life, d.cfg.Home, k, now); err != nil && d.life.Err() == nil {
+			d.cfg.Log.Warn("remove a key without a run", "error", err)
+		}
+	}
 }
 
 // pruneRecords removes records that have been kept long enough. A record whose

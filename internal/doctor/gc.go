@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/handsel/handsel/internal/home"
+	"github.com/handsel/handsel/internal/key"
 	"github.com/handsel/handsel/internal/lane"
 	"github.com/handsel/handsel/internal/record"
 )
@@ -26,6 +27,7 @@ const (
 	KindTemp    = "temp_file"
 	KindEmpty   = "empty_directory"
 	KindEntry   = "stale_entry"
+	KindKey     = "idle_key"  // the key of a submission whose run is gone
 	KindLane    = "idle_lane" // the file of a lane that nobody has, and that never had a fence
 )
 
@@ -73,7 +75,25 @@ func (w World) Leftovers(older time.Duration) ([]Item, []error) {
 	stale, more := w.stale()
 	entries, ofEntries := w.staleEntries()
 	idle, ofLanes := w.idleLanes()
-	return slices.Concat(expired, stale, entries, idle), slices.Concat(problems, more, ofEntries, ofLanes)
+	keys, ofKeys := w.idleKeys()
+	return slices.Concat(expired, stale, entries, idle, keys), slices.Concat(problems, more, ofEntries, ofLanes, ofKeys)
+}
+
+// idleKeys lists the keys of submissions whose runs are gone.
+func (w World) idleKeys() (out []Item, problems []error) {
+	if err := w.Home.Check(); err != nil {
+		return nil, nil // as in stale
+	}
+	idle, err := key.Idle(w.Home, w.Now, func(id string) bool { return record.Gone(w.Home, id) })
+	if err != nil {
+		problems = append(problems, err)
+	}
+	for _, k := range idle {
+		out = append(out, Item{Kind: KindKey, ID: k.ID, Path: k.Path, Bytes: k.Bytes, Why: "the run it stands for has no record any more", do: func() error {
+			return key.Remove(context.Background(), w.Home, k, w.Now)
+		}})
+	}
+	return out, problems
 }
 
 func (w World) expired(older time.Duration) (out []Item, problems []error) {

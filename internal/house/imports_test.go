@@ -35,6 +35,7 @@ var floors = map[string]int{
 	"internal/hold":    2,
 	"internal/hook":    2,
 	"internal/journal": 2,
+	"internal/key":     2,
 	"internal/lane":    2,
 	"internal/line":    2,
 	"internal/nest":    2,
@@ -61,6 +62,8 @@ var floors = map[string]int{
 
 	".":    5, // the public library
 	"host": 6, // the public library of programs that run the dispatcher
+
+	"internal/mcp": 6, // a window: the root only
 
 	"internal/cli": 7,
 	"cmd/handsel":  8,
@@ -95,6 +98,7 @@ var outside = map[string][]string{
 	"github.com/ncruces/go-sqlite3":            {"internal/queue"},
 	"github.com/coreos/go-systemd/v22":         {"internal/handoff"},
 	"github.com/landlock-lsm/go-landlock":      {"internal/confine"},
+	"github.com/modelcontextprotocol/go-sdk":   {"internal/mcp"},
 	"github.com/google/go-cmp":                 {},
 	"github.com/rogpeppe/go-internal":          {},
 	"github.com/santhosh-tekuri/jsonschema/v6": {},

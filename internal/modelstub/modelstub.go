@@ -65,8 +65,9 @@ type Step struct {
 
 // Call names a tool and its arguments as the engine declared them.
 type Call struct {
-	Name string
-	Args map[string]any
+	Name      string
+	Namespace string // in the Responses API, where the tools of a server have one
+	Args      map[string]any
 }
 
 // Fail is an API error: its status, headers (a reset time, say) and message.

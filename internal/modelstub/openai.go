@@ -101,10 +101,14 @@ func (responses) items(says reply) []obj {
 		})
 	}
 	if says.call != nil {
-		items = append(items, obj{
+		call := obj{
 			"type": "function_call", "id": "fc_" + says.id, "call_id": says.id, "status": "completed",
 			"name": says.call.Name, "arguments": marshal(says.call.Args),
-		})
+		}
+		if says.call.Namespace != "" {
+			call["namespace"] = says.call.Namespace
+		}
+		items = append(items, call)
 	}
 	return items
 }

@@ -137,6 +137,15 @@ func Remove(d home.Dir, o Old) error {
 	return nil
 }
 
+// Gone tells whether nothing is left of a run.
+func Gone(d home.Dir, id string) bool {
+	if _, ok := dateOf(id); !ok {
+		return true
+	}
+	_, err := os.Lstat(Dir(d, id))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // removeRun takes the record away last, so that what an interrupted removal
 // leaves is still known to have ended.
 func removeRun(day *home.Folder, id string) error {
