@@ -72,6 +72,10 @@ var floors = map[string]int{
 	"examples/demo": 9,
 }
 
+// windows render what the public library says and hold no logic of their own: it
+// is all of the module that they import.
+var windows = []string{"internal/mcp", "internal/tui", "internal/web"}
+
 // forTests are the rooms only tests import. They stand beside the house and may
 // import any of it.
 var forTests = map[string]bool{
@@ -205,6 +209,8 @@ func judge(s source, imp string) error {
 		return nil
 	case forTests[to]:
 		return fmt.Errorf("imports %s, which is for tests only", to)
+	case slices.Contains(windows, s.room) && !s.test && to != ".":
+		return fmt.Errorf("imports %s: a window shows what the public library says", to)
 	case strings.HasPrefix(s.room, "examples/") && !s.test && to != "." && to != "host":
 		return fmt.Errorf("imports %s: an example uses the public library only", to)
 	case forTests[s.room]:
@@ -256,6 +262,8 @@ func TestImportGuardRefuses(t *testing.T) {
 		{"the library from the command line", source{room: "internal/cli"}, module, ""},
 		{"a room from an example", source{room: "examples/demo"}, lib("internal/slot"), "public library only"},
 		{"the library from an example", source{room: "examples/demo"}, module, ""},
+		{"a room from a window", source{room: "internal/mcp"}, lib("internal/slot"), "a window shows"},
+		{"the library from a window", source{room: "internal/mcp"}, module, ""},
 		{"a test's room from code", source{room: "internal/run"}, lib("internal/fakeagent"), "for tests only"},
 		{"a test's room from a test", source{room: "internal/run", test: true}, lib("internal/fakeagent"), ""},
 		{"cobra from the command line", source{room: "internal/cli"}, "github.com/spf13/cobra", ""},
