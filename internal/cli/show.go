@@ -82,7 +82,7 @@ func (t *table) end() error {
 		if room > 0 {
 			line = tui.Cut(line, room)
 		}
-		w.WriteString(line + "\n")
+		_, _ = w.WriteString(line + "\n") // Flush tells
 	}
 	return w.Flush()
 }

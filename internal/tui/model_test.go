@@ -254,7 +254,7 @@ func (c *counting) cells(i int) []string { c.rows++; return c.section.cells(i) }
 
 func TestNoLineIsWiderThanTheScreen(t *testing.T) {
 	nasty := queued("界界"+strings.Repeat("界", 60)+"\x1b[31m\u202e\u009b2J"+strings.Repeat("e\u0301\u0301", 40), 1)
-	nasty.Author, nasty.Message, nasty.Argv0 = "\r\nmallory", "\x1b]52;c;cm0=\a", strings.Repeat("👍🏽", 30)
+	nasty.Author, nasty.Message, nasty.Argv0 = "\r\nforged", "\x1b]52;c;cm0=\a", strings.Repeat("👍🏽", 30)
 	s := &stand{board: boardOf(nasty, queued("b", 2))}
 	s.board.Problems = []string{"home \x1b[2J: " + strings.Repeat("long ", 100)}
 	s.board.Root = "/home/\x1b]0;p0wn\a"

@@ -46,12 +46,12 @@ until_shows() { # PATTERN COMMAND…
 
 "$bin" dispatch --background >/dev/null
 at_work() { "$bin" enqueue "$@" >/dev/null 2>&1; }
-for lane in api/login api/search; do at_work "$lane" --author ada -- claude; done
-for lane in web/search web/start; do at_work "$lane" --author grace -- codex; done
+for lane in api/login api/search; do at_work "$lane" --author nightly -- claude; done
+for lane in web/search web/start; do at_work "$lane" --author issues -- codex; done
 until_shows '"go": 4' "$bin" top --json
-for lane in api/export docs/guide mobile/push; do at_work "$lane" --author ada -- claude; done
-at_work web/settings --author grace -- codex
-at_work infra/alerts --author alan -- gemini
+for lane in api/export docs/guide mobile/push; do at_work "$lane" --author nightly -- claude; done
+at_work web/settings --author issues -- codex
+at_work infra/alerts --author nightly -- gemini
 "$bin" hold lane:infra/alerts --reason 'after the release' >/dev/null
 until_shows '"wait": 5' "$bin" top --json
 
