@@ -48,7 +48,7 @@ An agent accepts nothing (1, inside_agent). Another verdict may follow, and the
 last counts; of two given at once one wins. See the review page.`,
 		Example: `  handsel accept api/review --evidence https://ci.example.org/runs/71
   handsel accept api/review --check`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.judge(f, "accept", args, check)
 		},
@@ -67,7 +67,7 @@ func (a *app) rejectCommand() *cobra.Command {
 was accepted is not any more. handsel retry queues the work once more, as a new
 attempt of the same lane that names the verdict.`,
 		Example:           `  handsel reject api/review --note "the migration is missing"`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.judge(f, "reject", args, false)
 		},

@@ -40,7 +40,7 @@ as for wait.
 Inside an agent only its own descendants can be cancelled (status 1).`,
 		Example: `  handsel cancel 4f2a9c
   handsel cancel lane:api/review`,
-		ValidArgsFunction: a.completeRuns(1<<10, false),
+		ValidArgsFunction: a.complete(1<<10, lanes|runs|engines|pools),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return &usageError{errors.New("cancel needs a name: handsel cancel RUN")}

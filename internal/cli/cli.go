@@ -49,6 +49,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"journal": (*app).journalCommand,
 	"story":   (*app).storyCommand,
 	"wait":    (*app).waitCommand,
+	"top":     (*app).topCommand,
 
 	"cancel":    (*app).cancelCommand,
 	"hold":      (*app).holdCommand,

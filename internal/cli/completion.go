@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,11 +10,25 @@ import (
 
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
+// bashWords is what the script needs of the package bash-completion, where that is
+// not installed: there, words are what blanks part.
+const bashWords = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
+    _get_comp_words_by_ref() {
+        local line=${COMP_LINE:0:COMP_POINT}
+        read -ra words <<<"$line"
+        [[ $line == *[[:blank:]] ]] && words+=('')
+        cword=$((${#words[@]} - 1)) cur=${words[cword]} prev=${words[cword - 1]}
+    }
+fi
+
+`
+
 func (a *app) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion " + strings.Join(shells, "|"),
 		Short: "print the completion script of a shell",
-		Long: `Completion prints a script that completes verbs, flags and the names of runs.
+		Long: `Completion prints a script that completes verbs, flags and what there is now: lanes,
+runs, engines, accounts, pools and orders.
 
   bash:       source <(handsel completion bash)
   zsh:        handsel completion zsh > "${fpath[1]}/_handsel"
@@ -27,6 +42,9 @@ func (a *app) completionCommand() *cobra.Command {
 			root := cmd.Root() // the scripts ask for verbs and names when they run
 			switch args[0] {
 			case "bash":
+				if _, err := io.WriteString(a.Out, bashWords); err != nil {
+					return err
+				}
 				return root.GenBashCompletionV2(a.Out, true)
 			case "zsh":
 				return root.GenZshCompletion(a.Out)

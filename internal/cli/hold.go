@@ -45,6 +45,7 @@ name; without one, or as "all", everything is held. A lane need not be there yet
 lane:NAME. Holding what is held replaces the reason and the end.`,
 		Example: `  handsel hold engine:claude --reason "login expired" --for 2h
   handsel hold lane:api/review`,
+		ValidArgsFunction: a.complete(1, lanes|engines|accounts|pools),
 		RunE: func(_ *cobra.Command, args []string) error {
 			x, err := oneOrNone("hold", args, "all")
 			if err != nil {
@@ -97,6 +98,7 @@ func (a *app) resumeCommand() *cobra.Command {
 everything. What is not held is no error.`,
 		Example: `  handsel resume engine:claude
   handsel resume`,
+		ValidArgsFunction: a.complete(1, held),
 		RunE: func(_ *cobra.Command, args []string) error {
 			x, err := oneOrNone("resume", args, "")
 			if err != nil {

@@ -43,7 +43,7 @@ write, that user can also write falsely.`,
 		Example: `  handsel journal api/review --since 24h
   handsel journal --permission acceptance --json
   handsel journal export >journal.ndjson`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			x, err := oneOrNone("journal", args, "")
 			if err != nil {

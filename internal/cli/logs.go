@@ -35,7 +35,7 @@ Status 3 when no output is kept: attempts keep theirs, a direct run does with
 --record or --idle.`,
 		Example: `  handsel logs -f api/review
   handsel logs 4f2a9c --stream stderr | less`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("logs needs one name: handsel logs RUN")}
@@ -118,22 +118,28 @@ func (p *eventPrinter) Write(text []byte) (int, error) {
 // print prints one line. What is no event is a line of ours, about events that
 // are not kept.
 func (p *eventPrinter) print() error {
-	var e struct {
-		At time.Time `json:"at"`
-		handsel.Event
-	}
-	text := string(p.line)
-	if json.Unmarshal(p.line, &e) == nil {
-		if text = loggedEvent(e.Event); text == "" {
-			return nil
-		}
-		text = e.At.UTC().Format("15:04:05 ") + text
-	}
+	text := eventText(p.line)
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
 	_, err := fmt.Fprintln(p.to, text)
 	return err
+}
+
+// eventText is one line of events as a log has it, empty for what there is
+// nothing to say of.
+func eventText(line []byte) string {
+	var e struct {
+		At time.Time `json:"at"`
+		handsel.Event
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return string(line)
+	}
+	if text := loggedEvent(e.Event); text != "" {
+		return e.At.UTC().Format("15:04:05 ") + text
+	}
+	return ""
 }
 
 // loggedEvent is an event as a log has it: texts whole, with their lines below

@@ -31,8 +31,8 @@ describes the tools, and how to register the server by hand.
 It ends with status 0 when its input does. stdout carries the protocol only.`,
 		Example: `  handsel mcp install claude
   claude mcp add handsel -- handsel mcp`,
-		Args:    noArgs,
-		RunE:    func(*cobra.Command, []string) error { return a.mcp() },
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return a.mcp() },
 	}
 	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand())
 	return cmd

@@ -19,7 +19,8 @@ func (a *app) prioCommand() *cobra.Command {
 		Long: `Prio moves a waiting lane in the queue: N from -1000 to 1000, higher first; one
 step is worth a minute of waiting. It needs the dispatcher (69). A negative N
 follows --: handsel prio LANE -- -5.`,
-		Example: `  handsel prio api/review 30`,
+		Example:           `  handsel prio api/review 30`,
+		ValidArgsFunction: a.complete(1, lanes),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return &usageError{errors.New("prio needs a name and a number: handsel prio LANE N")}

@@ -20,7 +20,7 @@ what that is known. The dispatcher is asked to look again; without one, records,
 files and locks are read. It never guesses: what they do not prove is "unknown",
 with status 69 when the dispatcher could tell.`,
 		Example:           `  handsel reconcile 4f2a9c`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("reconcile needs one name: handsel reconcile ATTEMPT")}

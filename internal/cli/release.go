@@ -39,7 +39,7 @@ release (1, inside_agent).`,
 		Example: `  handsel release api/review -- git push origin HEAD:main
   handsel release --check "$HANDSEL_LANE" --fence "$HANDSEL_FENCE"`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     a.completeRuns(1, true),
+		ValidArgsFunction:     a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if f.set.Changed("check") {
 				return a.checkFence(f, args)

@@ -17,7 +17,7 @@ func (a *app) retryCommand() *cobra.Command {
 priority of the old one; its count of failed starts begins anew. It needs the
 dispatcher (69). What has not ended is refused with 75: wait for it.`,
 		Example:           `  handsel retry api/review`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("retry needs one name: handsel retry LANE")}

@@ -163,6 +163,7 @@ agent. Processes that made a session of their own (build daemons) live on,
 unless the gate is inside an agent, with which they end.`,
 		Example:               `  handsel gate gradle -- ./gradlew test`,
 		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     a.complete(1, bare),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return &usageError{errors.New("gate needs a pool and a command: handsel gate POOL -- COMMAND")}

@@ -42,6 +42,8 @@ import (
 //	grab VAR FILE PATH   put that value into $VAR
 //	page N CMD…          run CMD: it is the next command of docs/story.md, and says what stands there (see page_test.go)
 //
+// and a terminal: screen, resize, keys, sees, colours and looks (see screen_test.go).
+//
 // Conditions: [failpoint] the executable has the seams of C16; [root] we are root.
 
 // runner runs the tests with one stand-in agent for all of them.
@@ -83,6 +85,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "shows": shows, "held": held, "freed": freed, "signal": signalNoted, "gone": gone, "settled": settled,
 			"schema": checkSchema, "json": checkJSON, "grab": grab, "page": storyPage,
+			"screen": screen, "resize": resize, "keys": keys, "sees": sees, "colours": colours, "looks": looks,
 		},
 	})
 }
@@ -124,6 +127,7 @@ func setUp(env *testscript.Env, agent string) error {
 		return err
 	}
 	env.Setenv("EXAMPLES", examples)
+	env.Setenv("HOSTILE", "x\x1b[2J\x1b]0;p0wn\a\u202e\u009b")
 	env.Setenv("GORACE", "atexit_sleep_ms=0") // a second at each end, under the race detector
 	env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HANDSEL_HOME", home)

@@ -1,49 +1,18 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
+
+	"github.com/handsel/handsel"
+	"github.com/handsel/handsel/internal/tui"
 )
 
-// clean makes text that others chose safe to show: control bytes, C1 controls,
-// bidi controls and what is not UTF-8 become escapes, so that it stays in its
-// row and cannot speak to the terminal (C135).
-func clean(s string) string {
-	safe := true
-	for _, r := range s {
-		if !shows(r) {
-			safe = false
-			break
-		}
-	}
-	if safe {
-		return s
-	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case shows(r):
-			b.WriteRune(r)
-		default:
-			q := strconv.QuoteRuneToASCII(r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-	}
-	return b.String()
-}
-
-// shows tells whether a rune may be written as it is. Marks that combine, of
-// which hundreds may pile up on one letter, are not.
-func shows(r rune) bool {
-	return r != unicode.ReplacementChar && unicode.IsPrint(r) && !unicode.In(r, unicode.Mn, unicode.Me)
-}
+// clean makes text that others chose safe to show (C135).
+func clean(s string) string { return handsel.Legible(s) }
 
 // oneLine keeps a message on one line.
 func oneLine(text string) string {
@@ -72,14 +41,13 @@ func (a *app) printJSONLine(v any) error {
 	return enc.Encode(v)
 }
 
-// table writes rows in columns.
-type table struct{ w *tabwriter.Writer }
-
-func (a *app) table(head ...string) *table {
-	t := &table{tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)}
-	t.row(head...)
-	return t
+// table writes rows in columns, on a terminal no wider than it is.
+type table struct {
+	a    *app
+	rows [][]string
 }
+
+func (a *app) table(head ...string) *table { return &table{a: a, rows: [][]string{head}} }
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
@@ -88,10 +56,74 @@ func (t *table) row(cells ...string) {
 		}
 		cells[i] = clean(cells[i])
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+	t.rows = append(t.rows, cells)
 }
 
-func (t *table) end() error { return t.w.Flush() }
+func (t *table) end() error {
+	var widths []int
+	for _, cells := range t.rows {
+		for i, text := range cells {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], tui.Cells(text))
+		}
+	}
+	room := terminalWidth(t.a.Out)
+	if room > 0 {
+		squeeze(widths, room-between*(len(widths)-1))
+	}
+	w := bufio.NewWriter(t.a.Out)
+	for _, cells := range t.rows {
+		line := ""
+		for i, text := range cells {
+			line += cellText(text, widths[i], i < len(cells)-1)
+		}
+		if room > 0 {
+			line = tui.Cut(line, room)
+		}
+		_, _ = w.WriteString(line + "\n") // Flush tells
+	}
+	return w.Flush()
+}
+
+// cellText is one cell, cut to its column, with what parts it from the next.
+func cellText(text string, width int, filled bool) string {
+	room := width - tui.Cells(text)
+	if room < 0 {
+		text, room = tui.Fill(text, width), 0
+	}
+	if filled {
+		text += strings.Repeat(" ", room+between)
+	}
+	return text
+}
+
+const (
+	between    = 2 // columns between two cells
+	leastWidth = 8 // of a cell that is cut: the end of an id has that many
+)
+
+// squeeze takes from the widest columns until all of them have room, or none has
+// anything to give.
+func squeeze(widths []int, room int) {
+	total := 0
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > room; total-- {
+		widest := 0
+		for i, w := range widths {
+			if w >= widths[widest] {
+				widest = i
+			}
+		}
+		if widths[widest] <= leastWidth {
+			return
+		}
+		widths[widest]--
+	}
+}
 
 // ago says how long ago t was, roughly.
 func ago(now, t time.Time) string {
@@ -102,18 +134,7 @@ func ago(now, t time.Time) string {
 }
 
 // span writes a duration in at most two units; never a negative one.
-func span(d time.Duration) string {
-	d = max(d, 0)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d/time.Second))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d/time.Minute), int(d%time.Minute/time.Second))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(d/time.Hour), int(d%time.Hour/time.Minute))
-	}
-	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
-}
+func span(d time.Duration) string { return handsel.Span(d) }
 
 func number(n int) string {
 	if n == 0 {

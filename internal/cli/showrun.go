@@ -25,7 +25,7 @@ run's id or the end of it, at least six characters; a lane, which means its
 present attempt; or engine:, pool: or label: and a name that one run has. Work
 that waits is shown as its row is. It changes nothing.`,
 		Example:           `  handsel show 4f2a9c`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("show needs one name: handsel show RUN")}
@@ -278,31 +278,4 @@ func moment(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05Z")
-}
-
-// completeRuns offers the ends of ids by which runs are named, with what they
-// run; live ones only, unless ended ones may be named as well.
-func (a *app) completeRuns(atMost int, ended bool) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		h, err := a.open()
-		if err != nil || len(args) >= atMost {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list, err := h.Runs(handsel.RunFilter{Limit: 200})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var offers []string
-		for i := range list.Runs {
-			r := &list.Runs[i]
-			id := short(r.ID)
-			if strings.HasPrefix(r.ID, begun) && len(begun) > len(id) {
-				id = r.ID
-			}
-			if (ended || !r.Ended()) && strings.HasPrefix(id, begun) && !slices.Contains(args, id) {
-				offers = append(offers, id+"\t"+clean(strings.Join(strings.Fields(r.Word()+" "+r.Engine+" "+r.Argv0), " ")))
-			}
-		}
-		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-	}
 }

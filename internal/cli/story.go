@@ -40,7 +40,7 @@ changes nothing. It tells what is on record, which is no proof against whoever h
 the same user.`,
 		Example: `  handsel story api/review
   handsel story 4f2a9c`,
-		ValidArgsFunction: a.completeRuns(1, true),
+		ValidArgsFunction: a.complete(1, lanes|runs|over),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("story needs one name: handsel story LANE")}

@@ -43,7 +43,7 @@ hold, a drain, or a dispatcher that does not run is said once on stderr.
 Interrupting the wait touches nothing.`,
 		Example: `  handsel wait api/review api/tests && handsel wait label:batch=7 --timeout 1h
   handsel wait --any lane:a lane:b`,
-		ValidArgsFunction: a.completeRuns(1<<10, false),
+		ValidArgsFunction: a.complete(1<<10, lanes|runs|engines|pools),
 		RunE: func(_ *cobra.Command, args []string) (err error) {
 			switch {
 			case len(args) == 0 && !f.all:

@@ -9,6 +9,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/handsel/handsel"
+	"github.com/handsel/handsel/internal/tui"
 )
 
 // waitLine tells a person why a start waits: one line when it begins and when
@@ -66,7 +67,7 @@ func (w *waitLine) goLive() {
 		defer tick.Stop()
 		for {
 			w.mu.Lock()
-			fmt.Fprintf(w.a.Err, "\r\x1b[Khandsel: waiting %ds: %s", int(time.Since(began)/time.Second), fit(w.text(), width(w.a)-24))
+			fmt.Fprintf(w.a.Err, "\r\x1b[Khandsel: waiting %ds: %s", int(time.Since(began)/time.Second), tui.Cut(w.text(), width(w.a)-24))
 			w.mu.Unlock()
 			select {
 			case <-tick.C:
@@ -98,9 +99,17 @@ func isTerminal(f *os.File) bool {
 
 // width is how many columns stderr's terminal has.
 func width(a *app) int {
-	_, columns, err := pty.Getsize(a.Err)
-	if err != nil || columns < 40 {
-		return 80
+	if columns := terminalWidth(a.Err); columns >= 40 {
+		return columns
+	}
+	return 80
+}
+
+// terminalWidth is how many columns f has, 0 where that is not known.
+func terminalWidth(f *os.File) int {
+	_, columns, err := pty.Getsize(f)
+	if err != nil {
+		return 0
 	}
 	return columns
 }

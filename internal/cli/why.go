@@ -24,7 +24,7 @@ place in line), ownership; and of what has ended acceptance and release. X is a
 lane, a run or an attempt, an engine, an account or a pool. It changes nothing. The codes are in docs/reference/reasons.md.`,
 		Example: `  handsel why api/review
   handsel why pool:heavy --json`,
-		ValidArgsFunction: a.completeRuns(1, false),
+		ValidArgsFunction: a.complete(1, lanes|runs|over|engines|accounts|pools),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &usageError{errors.New("why needs one name: handsel why LANE")}
@@ -52,14 +52,22 @@ lane, a run or an attempt, an engine, an account or a pool. It changes nothing. 
 
 func (a *app) showWhy(y *handsel.Explained) error {
 	a.warnAll(y.Problems)
-	fmt.Fprintln(a.Out, clean(headText(y)))
-	for _, p := range toldOnce(y.Permissions) {
-		fmt.Fprintf(a.Out, "%-10s  %-5s  %s: %s\n", p.Class, p.Answer, clean(p.Code), oneLine(p.Message)+whyMore(&p, y.At.Time))
-		if p.Ends != "" {
-			fmt.Fprintf(a.Out, "%-10s  %-5s  ends: %s\n", "", "", clean(p.Ends))
-		}
+	for _, line := range whyLines(y) {
+		fmt.Fprintln(a.Out, line)
 	}
 	return nil
+}
+
+// whyLines is what each permission answers, in words.
+func whyLines(y *handsel.Explained) []string {
+	lines := []string{clean(headText(y))}
+	for _, p := range toldOnce(y.Permissions) {
+		lines = append(lines, fmt.Sprintf("%-10s  %-5s  %s: %s", p.Class, p.Answer, clean(p.Code), oneLine(p.Message)+whyMore(&p, y.At.Time)))
+		if p.Ends != "" {
+			lines = append(lines, fmt.Sprintf("%-10s  %-5s  ends: %s", "", "", clean(p.Ends)))
+		}
+	}
+	return lines
 }
 
 // toldOnce joins what is asked besides the five permissions, and lets start, into

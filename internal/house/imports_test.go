@@ -64,6 +64,7 @@ var floors = map[string]int{
 	"host": 6, // the public library of programs that run the dispatcher
 
 	"internal/mcp": 6, // a window: the root only
+	"internal/tui": 6,
 
 	"internal/cli": 7,
 	"cmd/handsel":  8,
@@ -99,6 +100,9 @@ var outside = map[string][]string{
 	"github.com/spf13/cobra":                   {"internal/cli"},
 	"github.com/spf13/pflag":                   {"internal/cli"},
 	"github.com/creack/pty":                    {"internal/cli", "internal/run"},
+	"charm.land/bubbletea/v2":                  {"internal/tui"},
+	"github.com/charmbracelet/colorprofile":    {"internal/tui"},
+	"github.com/charmbracelet/x/ansi":          {"internal/tui"},
 	"github.com/ncruces/go-sqlite3":            {"internal/queue"},
 	"github.com/coreos/go-systemd/v22":         {"internal/handoff"},
 	"github.com/landlock-lsm/go-landlock":      {"internal/confine"},

@@ -1,0 +1,3 @@
+module github.com/handsel/handsel/tools/screenshots/top
+
+go 1.26.0
