@@ -60,6 +60,8 @@ var floors = map[string]int{
 	".":    5, // the public library
 	"host": 6, // the public library of programs that run the dispatcher
 
+	"internal/web": 6, // a window
+
 	"internal/cli": 7,
 	"cmd/handsel":  8,
 
@@ -70,13 +72,15 @@ var floors = map[string]int{
 // forTests are the rooms only tests import. They stand beside the house and may
 // import any of it.
 var forTests = map[string]bool{
-	"internal/acceptance":              true,
-	"internal/enginetest":              true,
-	"internal/fakeagent":               true,
-	"internal/fakeagent/cmd/fakeagent": true,
-	"internal/house":                   true,
-	"internal/house/schema":            true,
-	"internal/modelstub":               true,
+	"internal/acceptance":                  true,
+	"internal/browsertest":                 true,
+	"internal/browsertest/cmd/screenshots": true,
+	"internal/enginetest":                  true,
+	"internal/fakeagent":                   true,
+	"internal/fakeagent/cmd/fakeagent":     true,
+	"internal/house":                       true,
+	"internal/house/schema":                true,
+	"internal/modelstub":                   true,
 }
 
 // outside says which modules may be imported, and by whom: by every room (nil),
