@@ -62,6 +62,8 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"release":   (*app).releaseCommand,
 	"reconcile": (*app).reconcileCommand,
 
+	"web": (*app).webCommand,
+
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,
 	"gc":     (*app).gcCommand,
