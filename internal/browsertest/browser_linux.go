@@ -40,9 +40,10 @@ type Browser struct {
 
 var started = regexp.MustCompile(`started successfully on port (\d+)`)
 
-// Start starts one. Everything it writes is in a new directory below dir.
-func Start(dir string) (*Browser, error) {
-	home, err := os.MkdirTemp(dir, "chromium-")
+// Start starts one. Everything it writes is in a new directory, whose name is
+// short: the browser makes a socket in it, and a socket's path has 107 bytes.
+func Start() (*Browser, error) {
+	home, err := os.MkdirTemp("", "c-")
 	if err != nil {
 		return nil, err
 	}

@@ -25,19 +25,11 @@ var shared struct {
 	browser *Browser
 	err     error
 	once    sync.Once
-	dir     string
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "handsel-browser-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	shared.dir = dir
 	status := fakeagent.Main(m)
 	if shared.browser != nil {
 		if err := shared.browser.Close(); err != nil {
@@ -59,7 +51,7 @@ type page struct {
 // the words that are expected.
 func browse(t testing.TB, link string, expected ...string) *page {
 	t.Helper()
-	shared.once.Do(func() { shared.browser, shared.err = Start(shared.dir) })
+	shared.once.Do(func() { shared.browser, shared.err = Start() })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -102,7 +94,6 @@ func (b *page) must(err error) {
 // until waits for a JavaScript expression to be true.
 func (b *page) until(what, expression string, args ...any) {
 	b.t.Helper()
-	defer func(at time.Time) { b.t.Logf("%6d ms for %s", time.Since(at).Milliseconds(), what) }(time.Now())
 	b.must(b.Until(what, "return !!("+expression+")", args...))
 }
 

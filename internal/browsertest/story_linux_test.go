@@ -95,6 +95,14 @@ func TestLaneIsFollowedThroughTheBoxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.box("ownership", "long", "running")
+	if err := dispatcher.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the dispatcher's silence", `document.querySelector("#banner-dispatcher")?.textContent.includes("does not answer") && document.querySelector("#dispatcher").textContent.startsWith("◷ dispatcher is silent")`)
+	if err := dispatcher.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.until("its answer", `!document.querySelector("#banner-dispatcher") && document.querySelector("#dispatcher").textContent.startsWith("● dispatcher answers")`)
 	killed := time.Now()
 	if err := dispatcher.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func verbOf(name string) verb {
 
 // act does what a person asked for. It goes on when the page is closed: what was
 // begun is done, and the board shows it.
-func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+func (s *Server) act(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("verb")
 	do := verbOf(name)
 	switch {
@@ -91,8 +91,6 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetWriteDeadline(time.Time{})
 	s.begun.Add(1)
 	defer s.begun.Done()
-	ctx, stop := s.detached()
-	defer stop()
 	out, err := do(s, ctx, &in)
 	if err != nil {
 		failed(w, err)

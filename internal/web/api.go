@@ -24,8 +24,9 @@ var files embed.FS
 // anything.
 var types = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
-// handler is all that is served.
-func (s *Server) handler() http.Handler {
+// handler is all that is served. What is begun by it ends with ctx, and not with
+// the request: closing the page takes nothing back.
+func (s *Server) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { page(w, "index.html") })
 	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { page(w, r.PathValue("file")) })
@@ -36,7 +37,7 @@ func (s *Server) handler() http.Handler {
 		"GET /api/why":       s.why,
 		"GET /api/journal":   s.journal,
 		"GET /api/durations": s.durations,
-		"POST /api/{verb}":   s.act,
+		"POST /api/{verb}":   func(w http.ResponseWriter, r *http.Request) { s.act(ctx, w, r) },
 	} {
 		mux.HandleFunc(pattern, s.door.inside(h))
 	}
@@ -334,10 +335,4 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// detached is a context of this server, and not of the request: closing the page
-// takes nothing back that was begun.
-func (s *Server) detached() (context.Context, context.CancelFunc) {
-	return context.WithCancel(s.ending)
 }

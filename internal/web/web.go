@@ -106,7 +106,6 @@ type Server struct {
 	hub      *hub
 	deciding chan struct{} // one verdict at a time: each may run checks
 	spans    spans
-	ending   context.Context // what it began ends with it; set by Serve
 	begun    sync.WaitGroup
 }
 
@@ -159,14 +158,13 @@ func (s *Server) Link() string { return "http://" + s.Addr() + "/#token=" + s.do
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s.ending = ctx
 	hubEnded := make(chan struct{})
 	go func() {
 		defer close(hubEnded)
 		s.hub.run(ctx)
 	}()
 	srv := &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: headerPatience, ReadTimeout: readPatience, WriteTimeout: answerPatience,
+		Handler: s.handler(ctx), ReadHeaderTimeout: headerPatience, ReadTimeout: readPatience, WriteTimeout: answerPatience,
 		IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
 	}
 	served := make(chan error, 1)
@@ -181,7 +179,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			_ = srv.Close() // whoever has not heard by now hears it so
 		}
 		enough()
-		<-served
+		_ = <-served // that it was closed
 	}
 	<-hubEnded
 	s.begun.Wait()

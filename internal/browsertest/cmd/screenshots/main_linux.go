@@ -64,7 +64,7 @@ func pictures(handsel, agent, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := browsertest.Start(dir)
+	b, err := browsertest.Start()
 	if err != nil {
 		return err
 	}
