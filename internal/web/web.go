@@ -179,7 +179,9 @@ func (s *Server) Serve(ctx context.Context) error {
 			_ = srv.Close() // whoever has not heard by now hears it so
 		}
 		enough()
-		_ = <-served // that it was closed
+		if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+			err = e
+		}
 	}
 	<-hubEnded
 	s.begun.Wait()
