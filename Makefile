@@ -19,11 +19,11 @@ FUZZTIME ?= 20s
 
 # The order in which `make test` takes its steps: what fails fastest comes
 # first. Each is a target of its own. `make test STEPS="vet lint"` runs some.
-STEPS ?= fmt vet build lint model race failpoint release ordinary demo-proves packaging cross vuln engines
+STEPS ?= fmt vet build lint model race failpoint release ordinary demo-proves packaging cross vuln browser engines
 
 .DEFAULT_GOAL := build
-.PHONY: help build install demo test setup bench setup-bench soak fuzz crash mutants clean \
-	fmt vet lint model race failpoint release ordinary demo-proves packaging cross vuln engines
+.PHONY: help build install demo test setup bench setup-bench soak fuzz crash mutants screenshots clean \
+	fmt vet lint model race failpoint release ordinary demo-proves packaging cross vuln browser engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ crash: ## kill at every pair of failpoints, not only at the sample that make tes
 mutants: ## plant faults in the ownership core, and print which were caught and which survived
 	@bash tools/mutants.sh
 
+screenshots: build ## make the pictures in docs/images anew
+	@bash tools/screenshots/web/shoot.sh $(BIN) docs/images
+
 clean: ## remove what the build and the checks made here
 	rm -rf bin .cache dist
 
@@ -75,10 +78,11 @@ vet: ## go vet, with and without the test seams
 	$(GO) vet ./...
 	$(GO) vet -tags failpoint ./...
 	$(GO) vet -tags failpoint,engines ./...
+	$(GO) vet -tags browser ./internal/browsertest/...
 
 lint: ## golangci-lint for the Go code, shellcheck for the scripts
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
-	shellcheck .ci/run tools/*.sh
+	shellcheck .ci/run tools/*.sh tools/screenshots/*/*.sh
 
 model: ## check the handoff's model with spin, and that broken variants of it fail
 	@bash tools/model.sh
@@ -107,6 +111,9 @@ cross: ## build and vet for every platform we name
 
 vuln: ## govulncheck, from a pinned copy of the database
 	@bash tools/vuln.sh
+
+browser: build ## the page of handsel web in Chromium
+	HANDSEL_BIN='$(CURDIR)/$(BIN)' $(GO) test -count=1 -timeout 5m -tags browser ./internal/browsertest
 
 engines: build ## the agent CLIs from npm under handsel, without a network
 	@bash tools/setup.sh npm

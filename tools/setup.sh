@@ -19,6 +19,7 @@ needed=(
   python3:python3 tmux:tmux less:less vi:vim-tiny
   shellcheck:shellcheck node:nodejs npm:npm
   spin:spin systemd-analyze:systemd curl:curl prometheus:prometheus ssh-keygen:openssh-client
+  chromium:chromium chromedriver:chromium-driver
 )
 compared=(tsp:task-spooler sem:parallel beanstalkd:beanstalkd strace:strace python3:python3)
 

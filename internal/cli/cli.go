@@ -67,6 +67,7 @@ var verbs = map[string]func(*app) *cobra.Command{
 	"hook":      (*app).hookCommand,
 	"mcp":       (*app).mcpCommand,
 	"supervise": (*app).superviseCommand,
+	"web":       (*app).webCommand,
 
 	"trust":  (*app).trustCommand,
 	"doctor": (*app).doctorCommand,

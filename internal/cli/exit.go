@@ -7,6 +7,7 @@ import (
 
 	"github.com/handsel/handsel"
 	"github.com/handsel/handsel/host"
+	"github.com/handsel/handsel/internal/web"
 )
 
 // The exit statuses of our own; an agent's passes through (docs/reference/exit-statuses.md).
@@ -95,7 +96,7 @@ func exitStatus(err error) int {
 	case errors.As(err, &start):
 		return startStatus(start)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.As(err, new(*host.Running)),
-		errors.Is(err, handsel.ErrSettingsChanged):
+		errors.Is(err, handsel.ErrSettingsChanged), errors.As(err, new(*web.Taken)):
 		return statusRetry
 	case errors.Is(err, context.DeadlineExceeded):
 		return statusTimeout
