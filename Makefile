@@ -64,6 +64,7 @@ mutants: ## plant faults in the ownership core, and print which were caught and 
 	@bash tools/mutants.sh
 
 screenshots: build ## make the pictures in docs/images anew
+	@bash tools/screenshots/top.sh $(BIN) docs/images/top.svg
 	@bash tools/screenshots/web/shoot.sh $(BIN) docs/images
 
 clean: ## remove what the build and the checks made here
@@ -74,15 +75,13 @@ clean: ## remove what the build and the checks made here
 fmt: ## gofmt
 	@bash tools/fmt.sh
 
-vet: ## go vet, with and without the test seams
+vet: ## go vet, without the test seams and with all of them
 	$(GO) vet ./...
-	$(GO) vet -tags failpoint ./...
-	$(GO) vet -tags failpoint,engines ./...
-	$(GO) vet -tags browser ./internal/browsertest/...
+	$(GO) vet -tags failpoint,engines,browser ./...
 
 lint: ## golangci-lint for the Go code, shellcheck for the scripts
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
-	shellcheck .ci/run tools/*.sh tools/screenshots/*/*.sh
+	shellcheck .ci/run tools/*.sh tools/screenshots/*.sh tools/screenshots/*/*.sh
 
 model: ## check the handoff's model with spin, and that broken variants of it fail
 	@bash tools/model.sh
@@ -93,7 +92,7 @@ race: ## the tests, under the race detector
 failpoint: ## the tests of packages that inject failures, in a build that can
 	@bash tools/failpoint.sh
 
-release: build ## the script suite on the release build, which must lack the seams
+release: build ## the release build, which must lack the seams
 	@bash tools/release.sh $(BIN)
 
 ordinary: build ## the tests as a user without privileges
@@ -112,7 +111,8 @@ cross: ## build and vet for every platform we name
 vuln: ## govulncheck, from a pinned copy of the database
 	@bash tools/vuln.sh
 
-browser: build ## the page of handsel web in Chromium
+browser: build ## the page of handsel web in Chromium, and one story through all windows
+	@bash tools/setup.sh npm
 	HANDSEL_BIN='$(CURDIR)/$(BIN)' $(GO) test -count=1 -timeout 5m -tags browser ./internal/browsertest
 
 engines: build ## the agent CLIs from npm under handsel, without a network

@@ -298,7 +298,7 @@ func cardOfRun(k *KnownRun, look *sights) Card {
 		c.ended(k)
 		return c
 	}
-	c.Box, c.Holder, c.Active = journal.Ownership, k.Handsel.Pid, look.active[k.ID]
+	c.Box, c.Holder, c.Active, c.Message = journal.Ownership, k.Handsel.Pid, look.active[k.ID], ownsText(k)
 	if k.Child != nil {
 		c.Child = k.Child.Pid
 	}
@@ -309,7 +309,7 @@ func cardOfRun(k *KnownRun, look *sights) Card {
 	if t := look.tickets[k.ID]; t != nil {
 		c.waits(t)
 	} else if k.State == record.Queued { // it is on record, and has not come to the line
-		c.Answer, c.Class, c.Code, c.Box = AnswerWait, journal.Resource, CodeLine, journal.Resource
+		c.Answer, c.Class, c.Code, c.Box, c.Message = AnswerWait, journal.Resource, CodeLine, journal.Resource, ""
 	}
 	return c
 }
@@ -320,7 +320,7 @@ func (c *Card) waits(t *status.Waiter) {
 	if t.Until != nil {
 		c.Until = record.Time{Time: t.Until.Time}
 	}
-	c.Box, c.Holder, c.Since = boxOf(c.Class), t.Pid, record.Time{Time: t.Since.Time}
+	c.Box, c.Holder, c.Since, c.Message = boxOf(c.Class), t.Pid, record.Time{Time: t.Since.Time}, ""
 	switch {
 	case t.Lane != "":
 		c.Message = "somebody has its lane"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the script suite on the release build, and
-# checks that this build has neither failpoints nor the seam to a false world
-# (clause C16).
+# Checks that the release build runs, and that it has neither failpoints nor the
+# seam to a false world (clause C16). The script suite and the acceptance tests
+# run on this build in the next step, as an ordinary user; on a build of the same
+# code they ran as root in the race step.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +13,4 @@ for seam in HANDSEL_TEST_SYS HANDSEL_FAILPOINT; do
     exit 1
   fi
 done
-
-# What else drives an executable, the acceptance tests, ran as root on a build of
-# the same code in the race step, and runs on this one in the next.
-HANDSEL_BIN=$bin CGO_ENABLED=0 go test -count=1 -timeout 10m ./internal/cli
+"$bin" version

@@ -157,6 +157,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // saw takes over what a look saw.
 func (m *model) saw(l looked) tea.Cmd {
+	first := m.board == nil
 	m.looking, m.board, m.seen, m.now = false, l.board, l.at, l.at
 	if l.board.Dispatcher.State == handsel.DispatcherAnswers {
 		m.answered, m.missed = true, time.Time{}
@@ -164,8 +165,22 @@ func (m *model) saw(l looked) tea.Cmd {
 		m.missed = l.at
 	}
 	m.sections = sectionsOf(l.board)
+	if first {
+		m.current = opening(l.board, m.sections)
+	}
 	m.find()
 	return m.after(restAfter(l.took, l.cpu), func(at time.Time) tea.Msg { return lookNow{at} })
+}
+
+// opening is the section that is shown first: of the permissions, the first that
+// has anything.
+func opening(b *handsel.Board, sections []section) int {
+	for i, box := range handsel.Boxes() {
+		if box != handsel.BoxEnded && count(b, sections[i]) > 0 {
+			return i
+		}
+	}
+	return 0
 }
 
 func (m *model) say(did string, err error) {

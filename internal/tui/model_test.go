@@ -164,7 +164,7 @@ func TestRefusalsAreShown(t *testing.T) {
 	over := handsel.Card{ID: "00000000-0000-7000-8000-000000000002", Lane: "b", Box: handsel.BoxEnded, State: "exited"}
 	s := &stand{board: boardOf(lone, over), no: errors.New("cancel: only its own\n\x1b[2Jdescendants")}
 	m := screenOf(t, s, 100, 30)
-	press(m, "c")
+	press(m, "1", "c")
 	wants(t, m, "nothing is selected")
 	press(m, "3", "h")
 	wants(t, m, "has no lane: starts are held by lane, engine, account or pool")
@@ -457,6 +457,30 @@ func TestCutsByColumns(t *testing.T) {
 	for _, line := range wrap(strings.Repeat("界 word ", 40), 17) {
 		if Cells(line) > 17 {
 			t.Errorf("wrapped to %d columns: %q", Cells(line), line)
+		}
+	}
+}
+
+// The first look opens where something is, and later ones leave the section as it
+// was chosen.
+func TestFirstLookOpensWhereSomethingIs(t *testing.T) {
+	running := queued("api/x", 1)
+	running.Box = "ownership"
+	ended := queued("api/y", 2)
+	ended.Box = handsel.BoxEnded
+	for _, tt := range []struct {
+		cards []handsel.Card
+		want  int
+	}{
+		{nil, 0}, {[]handsel.Card{ended}, 0}, {[]handsel.Card{running, ended}, 2}, {[]handsel.Card{queued("api/z", 3), running}, 0},
+	} {
+		m := screenOf(t, &stand{board: boardOf(tt.cards...)}, 80, 24)
+		if m.current != tt.want {
+			t.Errorf("%d cards: section %d, want %d", len(tt.cards), m.current, tt.want)
+		}
+		m.Update(looked{board: boardOf(queued("api/z", 3)), at: noon})
+		if m.current != tt.want {
+			t.Errorf("%d cards: a later look went to section %d", len(tt.cards), m.current)
 		}
 	}
 }
