@@ -79,7 +79,7 @@ func TestRealEnginesCalledByName(t *testing.T) {
 	for _, e := range whole() {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			c := newCell(t, e, nil, modelstub.Step{Text: "I will run it.", Shell: `sh ./inside ` + e.bin + ` ` + quoted(e.turn)}, modelstub.Step{Text: "Done."})
+			c := newCell(t, e, nil, modelstub.Step{Text: "I will run it.", Shell: `sh ./inside ` + e.bin + ` ` + shellWords(e.turn)}, modelstub.Step{Text: "Done."})
 			c.write("inside", insideScript)
 			// codex runs commands in a login shell, whose PATH is /etc/profile's
 			c.write("path", "PATH="+c.shimmed()+"; HANDSEL_BIN="+os.Getenv("HANDSEL_BIN")+"; export PATH HANDSEL_BIN\n")
@@ -111,7 +111,7 @@ func (c *cell) expectAnswered(end ended) {
 	}
 }
 
-func quoted(words []string) string {
+func shellWords(words []string) string {
 	var out []string
 	for _, word := range words {
 		out = append(out, "'"+word+"'")
