@@ -47,10 +47,12 @@ func (w *watch) slots(dir string) error {
 	return nil
 }
 
-// holds watches the directory of holds, if there is one.
+// holds watches the directory of holds. It is made where it is missing: else the
+// first order of a home would be heard of by nobody who waits there already.
 func (w *watch) holds(dir string) {
 	const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_CLOSE_WRITE | unix.IN_MOVE_SELF
 	if dir != "" {
+		_ = os.Mkdir(dir, 0o700) // where we may not, the poll takes the watch's place
 		_, _ = unix.InotifyAddWatch(w.ino, dir, changes|unix.IN_ONLYDIR)
 	}
 }

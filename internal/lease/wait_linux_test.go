@@ -70,6 +70,22 @@ func TestParkedPredecessorDelaysNobody(t *testing.T) {
 	parked.says("admitted")
 }
 
+// The first order that there ever is in a home wakes whoever waits there already,
+// as does its end.
+func TestFirstOrderWakesWaiter(t *testing.T) {
+	root := t.TempDir()
+	h := holder(t, root, one("all", 1))
+	w := start(t, spec{Root: root, Pools: one("all", 1), Wait: time.Hour, Poll: time.Hour, Held: root + "/holds/x"})
+	w.says("waiting pool_full")
+	must(t, os.MkdirAll(root+"/holds", 0o700))
+	must(t, os.WriteFile(root+"/holds/x", nil, 0o600))
+	w.says("waiting hold")
+	must(t, os.Remove(root+"/holds/x"))
+	w.says("waiting pool_full")
+	h.end()
+	w.says("admitted")
+}
+
 // A check may refuse for good, at once.
 func TestDenialIsFinal(t *testing.T) {
 	w := spec{Root: t.TempDir(), Pools: one("all", 1), Wait: time.Hour}.want()
