@@ -31,8 +31,8 @@ describes the tools, and how to register the server by hand.
 It ends with status 0 when its input does. stdout carries the protocol only.`,
 		Example: `  handsel mcp install claude
   claude mcp add handsel -- handsel mcp`,
-		Args:    noArgs,
-		RunE:    func(*cobra.Command, []string) error { return a.mcp() },
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return a.mcp() },
 	}
 	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand())
 	return cmd
@@ -95,7 +95,8 @@ func (a *app) detachSubmission(_ context.Context, s handsel.Submission) error {
 		return err
 	}
 	go func() { _, _ = p.Wait() }() // for the time of the run: nobody else would take in its end
-	if err := line.SetReadDeadline(time.Now().Add(onRecord)); err != nil {
+	late := time.Now().Add(onRecord)
+	if err := errors.Join(line.SetReadDeadline(late), writes.SetWriteDeadline(late)); err != nil {
 		return err
 	}
 	_, werr := writes.Write(request)
@@ -103,7 +104,7 @@ func (a *app) detachSubmission(_ context.Context, s handsel.Submission) error {
 	var said supervised
 	switch err := json.NewDecoder(io.LimitReader(line, 1<<20)).Decode(&said); {
 	case err != nil:
-		return fmt.Errorf("the process that was to do it ended, or said nothing, before run %s was on record: %w", s.ID, errors.Join(werr, err))
+		return &handsel.Unheard{Run: s.ID, Err: errors.Join(werr, err)}
 	case said.Refused != nil:
 		return &handsel.NotSupervised{Because: *said.Refused}
 	}

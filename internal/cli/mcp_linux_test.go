@@ -201,6 +201,7 @@ type toolResult struct {
 			Outcome string `json:"outcome"`
 		} `json:"runs"`
 		StillRunning []string `json:"still_running"`
+		Dropped      []string `json:"env_dropped"`
 	} `json:"structuredContent"`
 }
 
@@ -693,10 +694,16 @@ func TestDispatcherKeepsWhatHasALane(t *testing.T) {
 	}
 	p.must(p.command("dispatch", "--background").Run())
 	t.Cleanup(func() { _ = p.command("dispatch", "stop").Run() })
+	p.env = append(p.env, "MY_SECRET_TOKEN=x") // C052: what the row cannot carry is named
+	s = p.serve()
+	s.greet()
 	work := `{"command":["fakeagent","until","go","then","print","kept"],"lane":"b","key":"k"}`
 	kept := s.call("submit", work)
 	if again := s.call("submit", work); kept.IsError || again.Data.Run != kept.Data.Run || !again.Data.Known {
 		t.Errorf("the same again: %+v, %+v", kept, again)
+	}
+	if !slices.Contains(kept.Data.Dropped, "MY_SECRET_TOKEN") || !strings.Contains(kept.Content[0].Text, "MY_SECRET_TOKEN") {
+		t.Errorf("a variable that is not kept goes unsaid: %+v", kept)
 	}
 	if owned := s.call("submit", `{"command":["fakeagent","print","x"],"lane":"b"}`); owned.Data.Error.Kind != "conflict" {
 		t.Errorf("an occupied lane: %+v", owned)
