@@ -137,8 +137,9 @@ func (a *app) supervised(on, from int) error {
 		return &usageError{fmt.Errorf("supervise is started by handsel itself: --request %d is no pipe it was given", from)}
 	}
 	var s handsel.Submission
-	err = json.NewDecoder(request).Decode(&s)
-	if err = errors.Join(err, request.Close()); err == nil {
+	if err = errors.Join(json.NewDecoder(request).Decode(&s), request.Close()); err != nil {
+		err = fmt.Errorf("process %d was handed no whole submission: %w", os.Getpid(), err)
+	} else {
 		err = handsel.CheckSubmission(&s)
 	}
 	told := false
