@@ -248,10 +248,21 @@ func (h *Home) Supervise(ctx context.Context, s Submission, o Options, queued fu
 }
 
 // NotSupervised reports that the process that was to do a submission refused it,
-// for that reason.
-type NotSupervised struct{ Because Reason }
+// for that reason. Option is what it did not take, where it is an option.
+type NotSupervised struct {
+	Because Reason
+	Option  *BadOption
+}
 
 func (e *NotSupervised) Error() string { return e.Because.Message }
+
+// Unwrap is the option, for who names it in his own words.
+func (e *NotSupervised) Unwrap() error {
+	if e.Option == nil {
+		return nil
+	}
+	return e.Option
+}
 
 // Reason is the refusal in the words of C13.
 func (e *NotSupervised) Reason() *Reason { return &e.Because }

@@ -27,7 +27,7 @@ func TestKeyStaysWhileItsRunMayComeAbout(t *testing.T) {
 	if !errors.As(err, new(*Unheard)) || out == nil || out.Run != first {
 		t.Fatalf("a start nobody heard of: %+v, %v", out, err)
 	}
-	second, _, err := submits(h, dir, &NotSupervised{Reason{Code: CodeLaneOwned, Message: "somebody has it"}})
+	second, _, err := submits(h, dir, &NotSupervised{Because: Reason{Code: CodeLaneOwned, Message: "somebody has it"}})
 	if err == nil || second != first {
 		t.Errorf("again, and refused: run %s, %v, want %s", second, err, first)
 	}
@@ -44,7 +44,7 @@ func TestKeyStaysWhileItsRunMayComeAbout(t *testing.T) {
 // key leaves nothing of it.
 func TestRefusedSubmissionGivesItsKeyBack(t *testing.T) {
 	h := homeWith(t, nil)
-	if _, out, err := submits(h, t.TempDir(), &NotSupervised{Reason{Code: "failed"}}); err == nil || out != nil {
+	if _, out, err := submits(h, t.TempDir(), &NotSupervised{Because: Reason{Code: "failed"}}); err == nil || out != nil {
 		t.Errorf("a refusal: %+v, %v", out, err)
 	}
 	if _, out, err := submits(h, t.TempDir(), nil); err != nil || out.Known { // of another directory

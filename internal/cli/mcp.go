@@ -62,6 +62,8 @@ const onRecord = 30 * time.Second
 type supervised struct {
 	Run     string          `json:"run,omitempty"`
 	Refused *handsel.Reason `json:"refused,omitempty"`
+
+	Option *handsel.BadOption `json:"option,omitempty"` // that is refused
 }
 
 // detachSubmission starts a process of its own for a submission. It is no child of
@@ -106,7 +108,7 @@ func (a *app) detachSubmission(_ context.Context, s handsel.Submission) error {
 	case err != nil:
 		return &handsel.Unheard{Run: s.ID, Err: errors.Join(werr, err)}
 	case said.Refused != nil:
-		return &handsel.NotSupervised{Because: *said.Refused}
+		return &handsel.NotSupervised{Because: *said.Refused, Option: said.Option}
 	}
 	return nil
 }
@@ -150,7 +152,8 @@ func (a *app) supervised(on, from int) error {
 		})
 	}
 	if err != nil && !told {
-		return tellLine(line, supervised{Refused: handsel.ReasonOf(err)})
+		bad, _ := errors.AsType[*handsel.BadOption](err)
+		return tellLine(line, supervised{Refused: handsel.ReasonOf(err), Option: bad})
 	}
 	return nil // what came of it is on record
 }

@@ -192,6 +192,7 @@ type toolResult struct {
 			Kind      string `json:"kind"`
 			Code      string `json:"code"`
 			Message   string `json:"message"`
+			Argument  string `json:"argument"`
 			Retryable bool   `json:"retryable"`
 		} `json:"error"`
 		Did  string `json:"did"`
@@ -614,6 +615,29 @@ func TestStdoutCarriesTheProtocolOnly(t *testing.T) {
 	}
 	s.must(s.in.Close())
 	s.ends(0)
+}
+
+// TestRefusalsNameTheArgument: C121, also where the process that was to do the work
+// is who refuses; in the words of the tools, not of the command line.
+func TestRefusalsNameTheArgument(t *testing.T) {
+	p := newPlace(t)
+	s := p.serve()
+	s.greet()
+	for _, tt := range []struct{ tool, args, argument string }{
+		{"submit", `{"command":["fakeagent","exit","0"],"pools":["Not A Pool"]}`, "pools"},
+		{"gate", `{"command":["fakeagent","exit","0"],"pools":["Not A Pool"]}`, "pools"},
+		{"submit", `{"prompt":" ","engine":"claude"}`, "prompt"},
+		{"submit", `{"command":["fakeagent","exit","0"],"lane":"` + strings.Repeat("x", 201) + `"}`, "lane"},
+		{"quota", `{"account":"nobody"}`, "account"},
+	} {
+		got := s.call(tt.tool, tt.args)
+		if e := got.Data.Error; e.Kind != "invalid_input" || e.Code != "argument" || e.Argument != tt.argument || strings.Contains(got.Content[0].Text, "--") {
+			t.Errorf("%s %.60s: %+v", tt.tool, tt.args, got)
+		}
+	}
+	if runs := p.runs(); len(runs) != 0 {
+		t.Errorf("runs were made: %q", runs)
+	}
 }
 
 // inode is that of a server's stdout.
