@@ -23,6 +23,10 @@ type (
 
 	// OtherRequest refuses a key that stands for another request.
 	OtherRequest = key.Other
+
+	// KeyBusy reports that somebody who starts something under such a key does not
+	// come to an end.
+	KeyBusy = key.Stuck
 )
 
 // MaxKey is how long the key of a submission may be, in bytes.

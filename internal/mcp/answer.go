@@ -129,6 +129,9 @@ func explain(err error, now time.Time) failureOf {
 	if other, ok := errors.AsType[*handsel.OtherRequest](err); ok {
 		f.Code, f.Retryable, f.Run = "other_request", false, other.ID
 	}
+	if errors.As(err, new(*handsel.KeyBusy)) {
+		f.Kind, f.Code, f.Retryable = unavailable, "lock_stuck", true
+	}
 	if unheard, ok := errors.AsType[*handsel.Unheard](err); ok {
 		f.Run = unheard.Run
 	}

@@ -91,6 +91,7 @@ func TestFinalIsSaidOfRefusalsOnly(t *testing.T) {
 	}{
 		{errors.New("eio"), internal, "fault of handsel", "final"},
 		{&handsel.Unheard{Run: "r", Err: errors.New("silence")}, unavailable, "may have been accepted", "final"},
+		{&handsel.KeyBusy{Pid: 7}, unavailable, "process 7, which is starting something", "final"},
 		{&handsel.NotSupervised{Because: handsel.Reason{Code: "nested"}}, conflict, "final", "fault"},
 		{&handsel.BadLane{Name: strings.Repeat("x", 10_000), Why: "too long"}, invalidInput, "lane xxx", strings.Repeat("x", 100)},
 	} {
