@@ -532,7 +532,9 @@ func TestNothingStaysOfAServer(t *testing.T) {
 	if got := s.call("submit", `{"command":["fakeagent","print","x"],"key":"k"}`); got.IsError {
 		t.Fatalf("submit: %+v", got)
 	}
-	s.call("wait", `{"runs":"label:none"}`)
+	if got := s.call("wait", `{"runs":"label:none"}`); got.Data.Error.Kind != "not_found" || !strings.Contains(got.Data.Error.Message, "not ended yet; list tells") {
+		t.Errorf("a label of nothing that goes on: %+v", got)
+	}
 	s.must(s.in.Close())
 	s.ends(0)
 	p.settled()
