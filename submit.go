@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/handsel/handsel/internal/home"
 	"github.com/handsel/handsel/internal/key"
 	"github.com/handsel/handsel/internal/proc"
 	"github.com/handsel/handsel/internal/record"
@@ -22,6 +23,10 @@ type (
 
 	// OtherRequest refuses a key that stands for another request.
 	OtherRequest = key.Other
+
+	// KeyBusy reports that somebody who starts something under such a key does not
+	// come to an end.
+	KeyBusy = key.Stuck
 )
 
 // MaxKey is how long the key of a submission may be, in bytes.
@@ -57,17 +62,41 @@ type Submission struct {
 	// Key names the request among all that were ever made in the home: the same
 	// again starts nothing. It may be empty.
 	Key string `json:"-"`
+
+	// Keyed says that there is a key: whoever has it learns of the run, also when
+	// the process that took the work in is gone. Submit sets it.
+	Keyed bool `json:"keyed,omitempty"`
 }
 
 // Submitted is what Submit did.
 type Submitted struct {
-	Run   string // its id
-	Known bool   // the key was used before: nothing was started now
+	Run     string   // its id
+	Known   bool     // the key was used before: nothing was started now
+	Dropped []string // variables that the dispatcher does not keep for it (C052)
 }
 
 // Detach starts a process of its own in which Supervise does the work, and returns
-// when the run is on record.
+// when the run is on record. *Unheard when nobody knows whether it is; any other
+// error means that it is not, and will not be.
 type Detach func(context.Context, Submission) error
+
+// Unheard reports that the process that does a submission said nothing: the run may
+// come about, or not.
+type Unheard struct {
+	Run string
+	Err error
+}
+
+func (e *Unheard) Error() string {
+	return fmt.Sprintf("unknown whether run %s was accepted: the process that was to do it ended, or said nothing, before it was on record: %v", e.Run, e.Err)
+}
+
+func (e *Unheard) Unwrap() error { return e.Err }
+
+// Reason is that of *Unknown.
+func (e *Unheard) Reason() *Reason {
+	return &Reason{Class: "ownership", Code: "unknown", Message: e.Error()}
+}
 
 // Engines are the names of the engines there are, the configuration's own
 // included.
@@ -85,10 +114,17 @@ func MayStart() error { return outside() }
 // and one runs; all else is for detach. A lane that somebody has refuses:
 // *LaneOwned. A key that was used for the same request answers with the run that it
 // got, whoever asked, also at the same time; for another one it refuses with
-// *OtherRequest. What is refused leaves nothing, the key included.
+// *OtherRequest. What is refused leaves nothing, the key included; but a key that
+// somebody else had taken before stays, as what he had begun may yet come about.
+// Of *Unknown and *Unheard the answer names the run.
 func (h *Home) Submit(ctx context.Context, s Submission, detach Detach) (*Submitted, error) {
 	if !s.Gate {
 		if err := outside(); err != nil {
+			return nil, err
+		}
+	}
+	if s.Lane != "" {
+		if err := home.ValidLane(s.Lane); err != nil {
 			return nil, err
 		}
 	}
@@ -99,11 +135,16 @@ func (h *Home) Submit(ctx context.Context, s Submission, detach Detach) (*Submit
 	if err != nil {
 		return nil, err
 	}
-	s.Dir, s.ID = dir, ""
+	s.Dir, s.ID, s.Keyed = dir, "", false
 	if s.Key == "" {
 		s.ID = record.NewID()
-		return &Submitted{Run: s.ID}, h.place(ctx, s, detach)
+		dropped, err := h.place(ctx, s, detach)
+		return &Submitted{Run: s.ID, Dropped: dropped}, err
 	}
+	return h.submitKeyed(ctx, s, detach)
+}
+
+func (h *Home) submitKeyed(ctx context.Context, s Submission, detach Detach) (*Submitted, error) {
 	request, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -115,54 +156,71 @@ func (h *Home) Submit(ctx context.Context, s Submission, detach Detach) (*Submit
 	if err != nil {
 		return nil, err
 	}
-	if taken.Known && h.has(ctx, taken.ID) {
-		taken.Done()
-		return &Submitted{Run: taken.ID, Known: true}, nil
+	if taken.Known {
+		there, err := h.has(ctx, taken.ID)
+		if there || err != nil { // what cannot be told is not started again
+			taken.Done()
+			return &Submitted{Run: taken.ID, Known: there}, err
+		}
 	}
 	err = taken.Begin(record.NewID)
-	s.ID = taken.ID
+	s.ID, s.Keyed = taken.ID, true
+	var dropped []string
 	if err == nil {
-		err = h.place(ctx, s, detach)
+		dropped, err = h.place(ctx, s, detach)
 	}
 	switch {
-	case err == nil, errors.As(err, new(*Unknown)):
+	case err == nil, errors.As(err, new(*Unknown)), errors.As(err, new(*Unheard)):
 		taken.Done()
-		return &Submitted{Run: s.ID}, err
-	case taken.Known && h.has(ctx, s.ID): // whoever took the key first died, and what he had begun has come about
-		taken.Done()
-		return &Submitted{Run: s.ID, Known: true}, nil
+		return &Submitted{Run: s.ID, Dropped: dropped}, err
+	case taken.Known: // whoever took it first died, and what he had begun has come about, or may
+		defer taken.Done()
+		if there, _ := h.has(ctx, s.ID); there {
+			return &Submitted{Run: s.ID, Known: true}, nil
+		}
+		return nil, err
 	}
 	return nil, errors.Join(err, taken.Drop())
 }
 
 // has tells whether there is a run of that id, or an attempt that waits.
-func (h *Home) has(ctx context.Context, id string) bool {
+func (h *Home) has(ctx context.Context, id string) (bool, error) {
 	found, err := h.FindWork(ctx, "run:"+id, true)
-	return err == nil && len(found) > 0
+	if errors.As(err, new(*NotFound)) {
+		err = nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for run %s, which the key stands for: %w", id, err)
+	}
+	return len(found) > 0, nil
 }
 
 // place starts it, in the one way or the other.
-func (h *Home) place(ctx context.Context, s Submission, detach Detach) error {
+func (h *Home) place(ctx context.Context, s Submission, detach Detach) (dropped []string, err error) {
 	set, err := h.settings()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.Lane == "" || s.Gate || set.Mode != ModeDispatcher {
-		return detach(ctx, s)
+		return nil, detach(ctx, s)
 	}
 	o := EnqueueOptions{
 		Engine: s.Engine, Account: s.Account, Workload: s.Workload, Confine: s.Confine, Pools: s.Pools, Profile: s.Profile, Priority: s.Priority,
 		Timeout: s.Timeout, Idle: s.Idle, Dir: s.Dir, Author: s.Author, Labels: s.Labels, Review: s.Review, id: s.ID,
 	}
+	var out *Enqueued
 	if len(s.Argv) > 0 {
-		_, err = h.Enqueue(ctx, s.Lane, s.Argv, o)
+		out, err = h.Enqueue(ctx, s.Lane, s.Argv, o)
 	} else {
-		_, err = h.EnqueueAgent(ctx, s.Lane, s.question(), o)
+		out, err = h.EnqueueAgent(ctx, s.Lane, s.question(), o)
 	}
-	if errors.As(err, new(*NoDispatcher)) {
-		return detach(ctx, s)
+	switch {
+	case errors.As(err, new(*NoDispatcher)):
+		return nil, detach(ctx, s)
+	case out != nil:
+		dropped = out.Dropped
 	}
-	return err
+	return dropped, err
 }
 
 func (s *Submission) question() Question {
@@ -170,7 +228,9 @@ func (s *Submission) question() Question {
 }
 
 // Supervise does what Submit hands to a process of its own: it is RunDetached for
-// submissions. Of o only Signals, Subreaper and OnNote count.
+// submissions. Of o only Signals, Subreaper and OnNote count. What has a key is
+// started also when queued fails: the key leads to it, and would lead to a run that
+// never started.
 func (h *Home) Supervise(ctx context.Context, s Submission, o Options, queued func(id string) error) (*Outcome, error) {
 	j := &job{home: h, argv: s.Argv, gate: s.Gate, id: cmp.Or(s.ID, record.NewID()), passing: &passing{}}
 	if len(s.Argv) == 0 {
@@ -182,14 +242,31 @@ func (h *Home) Supervise(ctx context.Context, s Submission, o Options, queued fu
 		Timeout: s.Timeout, Idle: s.Idle, Dir: s.Dir, Author: s.Author, Labels: s.Labels, Review: s.Review, LeaveDaemons: s.Gate, laneNow: true,
 		Signals: o.Signals, Subreaper: o.Subreaper, OnNote: o.OnNote,
 	}
+	if s.Keyed {
+		return j.detached(ctx, func(id string) error {
+			_ = queued(id)
+			return nil
+		})
+	}
 	return j.detached(ctx, queued)
 }
 
 // NotSupervised reports that the process that was to do a submission refused it,
-// for that reason.
-type NotSupervised struct{ Because Reason }
+// for that reason. Option is what it did not take, where it is an option.
+type NotSupervised struct {
+	Because Reason
+	Option  *BadOption
+}
 
 func (e *NotSupervised) Error() string { return e.Because.Message }
+
+// Unwrap is the option, for who names it in his own words.
+func (e *NotSupervised) Unwrap() error {
+	if e.Option == nil {
+		return nil
+	}
+	return e.Option
+}
 
 // Reason is the refusal in the words of C13.
 func (e *NotSupervised) Reason() *Reason { return &e.Because }

@@ -62,6 +62,8 @@ const onRecord = 30 * time.Second
 type supervised struct {
 	Run     string          `json:"run,omitempty"`
 	Refused *handsel.Reason `json:"refused,omitempty"`
+
+	Option *handsel.BadOption `json:"option,omitempty"` // that is refused
 }
 
 // detachSubmission starts a process of its own for a submission. It is no child of
@@ -95,7 +97,8 @@ func (a *app) detachSubmission(_ context.Context, s handsel.Submission) error {
 		return err
 	}
 	go func() { _, _ = p.Wait() }() // for the time of the run: nobody else would take in its end
-	if err := line.SetReadDeadline(time.Now().Add(onRecord)); err != nil {
+	late := time.Now().Add(onRecord)
+	if err := errors.Join(line.SetReadDeadline(late), writes.SetWriteDeadline(late)); err != nil {
 		return err
 	}
 	_, werr := writes.Write(request)
@@ -103,9 +106,9 @@ func (a *app) detachSubmission(_ context.Context, s handsel.Submission) error {
 	var said supervised
 	switch err := json.NewDecoder(io.LimitReader(line, 1<<20)).Decode(&said); {
 	case err != nil:
-		return fmt.Errorf("the process that was to do it ended, or said nothing, before run %s was on record: %w", s.ID, errors.Join(werr, err))
+		return &handsel.Unheard{Run: s.ID, Err: errors.Join(werr, err)}
 	case said.Refused != nil:
-		return &handsel.NotSupervised{Because: *said.Refused}
+		return &handsel.NotSupervised{Because: *said.Refused, Option: said.Option}
 	}
 	return nil
 }
@@ -136,8 +139,9 @@ func (a *app) supervised(on, from int) error {
 		return &usageError{fmt.Errorf("supervise is started by handsel itself: --request %d is no pipe it was given", from)}
 	}
 	var s handsel.Submission
-	err = json.NewDecoder(request).Decode(&s)
-	if err = errors.Join(err, request.Close()); err == nil {
+	if err = errors.Join(json.NewDecoder(request).Decode(&s), request.Close()); err != nil {
+		err = fmt.Errorf("process %d was handed no whole submission: %w", os.Getpid(), err)
+	} else {
 		err = handsel.CheckSubmission(&s)
 	}
 	told := false
@@ -148,7 +152,8 @@ func (a *app) supervised(on, from int) error {
 		})
 	}
 	if err != nil && !told {
-		return tellLine(line, supervised{Refused: handsel.ReasonOf(err)})
+		bad, _ := errors.AsType[*handsel.BadOption](err)
+		return tellLine(line, supervised{Refused: handsel.ReasonOf(err), Option: bad})
 	}
 	return nil // what came of it is on record
 }

@@ -192,6 +192,7 @@ type toolResult struct {
 			Kind      string `json:"kind"`
 			Code      string `json:"code"`
 			Message   string `json:"message"`
+			Argument  string `json:"argument"`
 			Retryable bool   `json:"retryable"`
 		} `json:"error"`
 		Did  string `json:"did"`
@@ -201,6 +202,7 @@ type toolResult struct {
 			Outcome string `json:"outcome"`
 		} `json:"runs"`
 		StillRunning []string `json:"still_running"`
+		Dropped      []string `json:"env_dropped"`
 	} `json:"structuredContent"`
 }
 
@@ -530,7 +532,9 @@ func TestNothingStaysOfAServer(t *testing.T) {
 	if got := s.call("submit", `{"command":["fakeagent","print","x"],"key":"k"}`); got.IsError {
 		t.Fatalf("submit: %+v", got)
 	}
-	s.call("wait", `{"runs":"label:none"}`)
+	if got := s.call("wait", `{"runs":"label:none"}`); got.Data.Error.Kind != "not_found" || !strings.Contains(got.Data.Error.Message, "not ended yet; list tells") {
+		t.Errorf("a label of nothing that goes on: %+v", got)
+	}
 	s.must(s.in.Close())
 	s.ends(0)
 	p.settled()
@@ -615,6 +619,29 @@ func TestStdoutCarriesTheProtocolOnly(t *testing.T) {
 	s.ends(0)
 }
 
+// TestRefusalsNameTheArgument: C121, also where the process that was to do the work
+// is who refuses; in the words of the tools, not of the command line.
+func TestRefusalsNameTheArgument(t *testing.T) {
+	p := newPlace(t)
+	s := p.serve()
+	s.greet()
+	for _, tt := range []struct{ tool, args, argument string }{
+		{"submit", `{"command":["fakeagent","exit","0"],"pools":["Not A Pool"]}`, "pools"},
+		{"gate", `{"command":["fakeagent","exit","0"],"pools":["Not A Pool"]}`, "pools"},
+		{"submit", `{"prompt":" ","engine":"claude"}`, "prompt"},
+		{"submit", `{"command":["fakeagent","exit","0"],"lane":"` + strings.Repeat("x", 201) + `"}`, "lane"},
+		{"quota", `{"account":"nobody"}`, "account"},
+	} {
+		got := s.call(tt.tool, tt.args)
+		if e := got.Data.Error; e.Kind != "invalid_input" || e.Code != "argument" || e.Argument != tt.argument || strings.Contains(got.Content[0].Text, "--") {
+			t.Errorf("%s %.60s: %+v", tt.tool, tt.args, got)
+		}
+	}
+	if runs := p.runs(); len(runs) != 0 {
+		t.Errorf("runs were made: %q", runs)
+	}
+}
+
 // inode is that of a server's stdout.
 func inode(t *testing.T, cmd *exec.Cmd) (n uint64) {
 	t.Helper()
@@ -693,10 +720,16 @@ func TestDispatcherKeepsWhatHasALane(t *testing.T) {
 	}
 	p.must(p.command("dispatch", "--background").Run())
 	t.Cleanup(func() { _ = p.command("dispatch", "stop").Run() })
+	p.env = append(p.env, "MY_SECRET_TOKEN=x") // C052: what the row cannot carry is named
+	s = p.serve()
+	s.greet()
 	work := `{"command":["fakeagent","until","go","then","print","kept"],"lane":"b","key":"k"}`
 	kept := s.call("submit", work)
 	if again := s.call("submit", work); kept.IsError || again.Data.Run != kept.Data.Run || !again.Data.Known {
 		t.Errorf("the same again: %+v, %+v", kept, again)
+	}
+	if !slices.Contains(kept.Data.Dropped, "MY_SECRET_TOKEN") || !strings.Contains(kept.Content[0].Text, "MY_SECRET_TOKEN") {
+		t.Errorf("a variable that is not kept goes unsaid: %+v", kept)
 	}
 	if owned := s.call("submit", `{"command":["fakeagent","print","x"],"lane":"b"}`); owned.Data.Error.Kind != "conflict" {
 		t.Errorf("an occupied lane: %+v", owned)

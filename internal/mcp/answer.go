@@ -83,6 +83,8 @@ func failed(err error, now time.Time) *sdk.CallToolResult {
 		text += "\nNothing was done. The same arguments will be refused again: change them."
 	case f.Code == codeUnknown:
 		text += "\nDo not ask for it again under another key: it may have been accepted."
+	case f.Kind == internal:
+		text += "\nThis is a fault of handsel, not of the request. Before it is repeated, look with list or status what has become of it."
 	case !f.Retryable:
 		text += "\nThis refusal is final. Nothing was started, and the same request will always be refused here: do not repeat it."
 	case f.RetryAfter != nil:
@@ -106,6 +108,9 @@ func explain(err error, now time.Time) failureOf {
 	if bad, ok := errors.AsType[*handsel.BadOption](err); ok {
 		return failureOf{Kind: invalidInput, Code: "argument", Message: argumentOf(bad.Option) + ": " + bad.Why, Argument: argumentOf(bad.Option)}
 	}
+	if bad, ok := errors.AsType[*handsel.BadLane](err); ok {
+		return failureOf{Kind: invalidInput, Code: "argument", Message: "lane " + short(bad.Name) + ": " + bad.Why, Argument: "lane"}
+	}
 	f := failureOf{Message: err.Error()}
 	r := handsel.WaitReason(err)
 	f.Code, f.Retryable, f.Holders = r.Code, r.Retryable, r.Holders
@@ -123,6 +128,15 @@ func explain(err error, now time.Time) failureOf {
 	}
 	if other, ok := errors.AsType[*handsel.OtherRequest](err); ok {
 		f.Code, f.Retryable, f.Run = "other_request", false, other.ID
+	}
+	if errors.As(err, new(*handsel.KeyBusy)) {
+		f.Kind, f.Code, f.Retryable = unavailable, "lock_stuck", true
+	}
+	if unheard, ok := errors.AsType[*handsel.Unheard](err); ok {
+		f.Run = unheard.Run
+	}
+	if unknown, ok := errors.AsType[*handsel.Unknown](err); ok {
+		f.Run = unknown.Attempt
 	}
 	if f.Kind == notFound {
 		f.Code = "not_found"

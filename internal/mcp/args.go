@@ -32,7 +32,9 @@ type argument struct {
 	required bool
 	words    func() []string // of someOf
 	least    int
-	most     int // of a number; of a text or list its length, 0: not bounded here
+	most     int  // of a number; of a text, a list or a map its length, 0: not bounded here
+	each     int  // how long an element of a list, or a name or value of a map, may be, in bytes
+	filled   bool // the first element of a list has to say something
 }
 
 // badArgument is an argument that is refused, by its name.
@@ -104,7 +106,7 @@ func read(raw json.RawMessage, args []argument) (values, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		at := slices.IndexFunc(args, func(a argument) bool { return a.name == name })
 		if at < 0 {
-			return nil, &badArgument{plain(name), "there is no such argument; there are " + names(args)}
+			return nil, &badArgument{short(name), "there is no such argument; there are " + names(args)}
 		}
 		if string(given[name]) == "null" {
 			continue // as if it were not there
@@ -151,16 +153,39 @@ func (a *argument) read(raw json.RawMessage) (value any, why string) {
 		if raw[0] == '[' {
 			return a.list(raw)
 		}
-		text, why := a.oneText(raw)
+		one := argument{kind: aText, most: a.each}
+		text, why := one.oneText(raw)
 		return []string{text}, why
 	case aMap:
-		var m map[string]string
-		if raw[0] != '{' || json.Unmarshal(raw, &m) != nil {
-			return nil, "it must be an object whose values are strings"
-		}
-		return m, ""
+		return a.pairs(raw)
 	}
 	return a.oneText(raw)
+}
+
+func (a *argument) pairs(raw json.RawMessage) (any, string) {
+	var all map[string]*string
+	if raw[0] != '{' || json.Unmarshal(raw, &all) != nil {
+		return nil, "it must be an object whose values are strings"
+	}
+	if len(all) > a.most {
+		return nil, fmt.Sprintf("it has %d members, and %d is the most", len(all), a.most)
+	}
+	m := make(map[string]string, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := all[name]
+		switch {
+		case name == "":
+			return nil, "one of its members has no name"
+		case value == nil:
+			return nil, "the value of " + short(name) + " must be a string, not null"
+		case max(len(name), len(*value)) > a.each:
+			return nil, fmt.Sprintf("%s: it has %d bytes, and %d is the most", short(name), max(len(name), len(*value)), a.each)
+		case strings.ContainsRune(name+*value, 0):
+			return nil, short(name) + ": it has a NUL byte"
+		}
+		m[name] = *value
+	}
+	return m, ""
 }
 
 func (a *argument) oneText(raw json.RawMessage) (text, why string) {
@@ -205,8 +230,13 @@ func (a *argument) list(raw json.RawMessage) (any, string) {
 		return nil, fmt.Sprintf("it has %d elements, and %d is the most", len(l), a.most)
 	}
 	for i, s := range l {
-		if strings.ContainsRune(s, 0) {
+		switch {
+		case strings.ContainsRune(s, 0):
 			return nil, fmt.Sprintf("its element %d has a NUL byte", i)
+		case a.each > 0 && len(s) > a.each:
+			return nil, fmt.Sprintf("its element %d has %d bytes, and %d is the most", i, len(s), a.each)
+		case s == "" && (a.filled && i == 0 || a.kind == oneOrMore):
+			return nil, fmt.Sprintf("its element %d is empty", i)
 		}
 	}
 	return l, ""
@@ -214,14 +244,23 @@ func (a *argument) list(raw json.RawMessage) (any, string) {
 
 // called shows a value that is not what it should be, not all of a long one.
 func called(raw json.RawMessage) string {
-	const most = 60
-	switch {
-	case raw[0] == '{':
+	switch raw[0] {
+	case '{':
 		return "an object"
-	case raw[0] == '[':
+	case '[':
 		return "an array"
-	case len(raw) > most:
-		return plain(strings.ToValidUTF8(string(raw[:most]), "")) + "…"
 	}
-	return plain(string(raw))
+	return short(string(raw))
+}
+
+// short shows a text of the client's, not all of a long one.
+func short(text string) string { return plain(cut(text)) }
+
+// cut is the beginning of a long text, and all of another.
+func cut(text string) string {
+	const most = 60
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }

@@ -21,6 +21,9 @@ const (
 	// maxCalls is how many requests may be under way. Beyond it the next is taken up
 	// when one of them is answered.
 	maxCalls = 256
+	// maxUnderway is how many bytes their arguments may have together, but for the
+	// last of them.
+	maxUnderway = 2 * maxLine
 )
 
 // conn stands between the client and the SDK, as its transport: it takes up only
@@ -36,6 +39,7 @@ type conn struct {
 	mu      sync.Mutex
 	calls   map[int64]*call  // by our id
 	byRaw   map[string]int64 // those that are not being answered yet, by the client's id
+	bytes   int              // of the arguments of calls
 	last    int64
 	greeted bool          // an initialize was answered with success
 	settled chan struct{} // closed and made anew when a call was answered
@@ -48,6 +52,7 @@ type conn struct {
 type call struct {
 	id        json.RawMessage
 	method    string
+	bytes     int  // of its arguments
 	cancelled bool // by the client, which expects no answer then
 }
 
@@ -109,7 +114,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (c *conn) room(ctx context.Context) error {
 	for {
 		c.mu.Lock()
-		full, settled := len(c.calls) >= maxCalls, c.settled
+		full, settled := len(c.calls) >= maxCalls || c.bytes > maxUnderway, c.settled
 		c.mu.Unlock()
 		if !full {
 			return nil
@@ -145,7 +150,8 @@ func (c *conn) admit(m *message) (*jsonrpc.Request, *fault) {
 		return nil, &fault{jsonrpc.CodeInternalError, err.Error()}
 	}
 	request.ID = id
-	c.calls[c.last], c.byRaw[string(m.id)] = &call{id: m.id, method: m.method}, c.last
+	c.calls[c.last], c.byRaw[string(m.id)] = &call{id: m.id, method: m.method, bytes: len(m.params)}, c.last
+	c.bytes += len(m.params)
 	return request, nil
 }
 
@@ -231,6 +237,7 @@ func (c *conn) Write(_ context.Context, m jsonrpc.Message) error {
 func (c *conn) settle(ours int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.bytes -= c.calls[ours].bytes
 	delete(c.calls, ours)
 	close(c.settled)
 	c.settled = make(chan struct{})

@@ -116,7 +116,7 @@ func object(text []byte) (m message, ok bool) {
 		return refused(id, code, text), hasID // a notification is never answered
 	}
 	if twice != "" {
-		return why(jsonrpc.CodeInvalidRequest, "the message has "+strconv.QuoteToASCII(twice)+" twice")
+		return why(jsonrpc.CodeInvalidRequest, "the message has "+strconv.QuoteToASCII(cut(twice))+" twice")
 	}
 	if version := fields["jsonrpc"]; string(version) != `"2.0"` {
 		return why(jsonrpc.CodeInvalidRequest, `jsonrpc must be "2.0"`)
@@ -131,7 +131,7 @@ func object(text []byte) (m message, ok bool) {
 		return why(jsonrpc.CodeInvalidParams, "params must be an object")
 	default:
 		if name := doubled(params); name != "" {
-			return why(jsonrpc.CodeInvalidParams, "params have "+strconv.QuoteToASCII(name)+" twice in one object")
+			return why(jsonrpc.CodeInvalidParams, "params have "+strconv.QuoteToASCII(cut(name))+" twice in one object")
 		}
 		m.params = params
 	}

@@ -3,8 +3,10 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -106,6 +108,36 @@ func TestEndlessLineIsNotKept(t *testing.T) {
 	p, err := nextLine(bufio.NewReaderSize(endless, 64<<10))
 	if p == nil || !p.long || cap(p.text) != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("nextLine = %+v, %v", p, err)
+	}
+}
+
+// What the calls under way have asked for together is bounded as well, and the next
+// is taken up when one is answered.
+func TestCallsUnderwayAreBoundedInBytes(t *testing.T) {
+	in, feed := io.Pipe()
+	c := newConn(in, io.Discard)
+	for i := range 2 {
+		if _, f := c.admit(&message{id: fmt.Appendf(nil, "%d", i), method: "x", params: make([]byte, maxLine+1)}); f != nil {
+			t.Fatal(f.message)
+		}
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if m, err := c.Read(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("beyond the bound: %v, %v", m, err)
+	}
+	c.settle(1)
+	go func() { _, _ = io.WriteString(feed, `{"jsonrpc":"2.0","id":9,"method":"x","params":{"a":1}}`+"\n") }()
+	if m, err := c.Read(t.Context()); err != nil || m == nil {
+		t.Errorf("when one was answered: %v", err)
+	}
+	c.settle(2)
+	c.settle(3)
+	if c.bytes != 0 || len(c.calls) != 0 {
+		t.Errorf("%d bytes of %d calls, want none", c.bytes, len(c.calls))
+	}
+	if err := errors.Join(c.Close(), feed.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -166,6 +166,9 @@ type accounts struct {
 // quota tells what is known of engine accounts.
 func (s *server) quota(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	all, problems, err := s.home.Quota(c.args.text("account"))
+	if bad, ok := errors.AsType[*handsel.BadOption](err); ok {
+		return nil, &badArgument{"account", bad.Why} // whatever part of it
+	}
 	if err != nil {
 		return nil, err
 	}

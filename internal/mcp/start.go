@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -16,6 +17,8 @@ type submitted struct {
 	Run   string `json:"run"`
 	Known bool   `json:"known"` // the key was used before, and nothing was started now
 	Lane  string `json:"lane,omitempty"`
+
+	Dropped []string `json:"env_dropped,omitempty"` // variables of the server's that the run will not have
 }
 
 // submit hands work in.
@@ -40,7 +43,10 @@ func (s *server) submit(ctx context.Context, c *call1) (*sdk.CallToolResult, err
 	if out.Known {
 		did = "known: this key was used for the same request before, and nothing was started now"
 	}
-	return told(submitted{V: 1, Run: out.Run, Known: out.Known, Lane: sub.Lane}, "run %s %s\nnext: wait {\"runs\": \"%s\"}", out.Run, did, out.Run), nil
+	if len(out.Dropped) > 0 {
+		did += "\nof the server's environment it will not have " + plain(strings.Join(out.Dropped, " "))
+	}
+	return told(submitted{V: 1, Run: out.Run, Known: out.Known, Lane: sub.Lane, Dropped: out.Dropped}, "run %s %s\nnext: wait {\"runs\": \"%s\"}", out.Run, did, out.Run), nil
 }
 
 // withRun names the run of a request of which nobody knows whether it was

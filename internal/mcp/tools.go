@@ -23,6 +23,16 @@ const (
 	// told otherwise.
 	mostListed = 200
 	fewListed  = 20
+	// longestName is how long a name of something may be, in bytes.
+	longestName = 400
+	// longestWord is how long an argument of a command may be: the kernel takes no
+	// longer one.
+	longestWord = 128<<10 - 1
+	// mostLabels and longestLabel bound labels, as the dispatcher does.
+	mostLabels   = 64
+	longestLabel = 1024
+	// longestPath is how long a path may be.
+	longestPath = 4096
 )
 
 // tool is one of the tools: what it is called, what it takes, and what it does.
@@ -46,10 +56,10 @@ func (s *server) tools() []tool {
 const whatX = "the id of a run as submit gave it (or its end, at least 6 characters), or lane:NAME, which means the lane's present run"
 
 var (
-	argCwd    = argument{name: "cwd", kind: aText, about: "directory to run in; absolute, or relative to the server's; without it the server's own"}
+	argCwd    = argument{name: "cwd", kind: aText, most: longestPath, about: "directory to run in; absolute, or relative to the server's; without it the server's own"}
 	argKey    = argument{name: "key", kind: aText, most: handsel.MaxKey, about: "idempotency key of your own: the same key with the same arguments gives the same run, and never starts a second"}
-	argLabels = argument{name: "labels", kind: aMap, about: "words of your own to find the run by"}
-	argPools  = argument{name: "pools", kind: aList, most: 64, about: "named pools to be counted against, besides those of an agent"}
+	argLabels = argument{name: "labels", kind: aMap, most: mostLabels, each: longestLabel, about: "words of your own to find the run by"}
+	argPools  = argument{name: "pools", kind: aList, most: 64, each: longestName, filled: true, about: "named pools to be counted against, besides those of an agent"}
 	argLimit  = argument{name: "timeout_s", kind: aNumber, least: 1, most: mostSpan, about: "end the run after so many seconds in all, its wait for admission included"}
 	argOrder  = argument{name: "priority", kind: aNumber, least: -1000, most: 1000, about: "place in line: higher comes first, one step is worth a minute of waiting; 0 without it"}
 	argWait   = argument{name: "wait_s", kind: aNumber, least: 0, most: mostPatience, about: "answer after so many seconds at the latest, with still_running; 50 without it"}
@@ -62,7 +72,7 @@ func (s *server) submitTool() tool {
 			"The run waits in line until the machine has room for it and goes on whatever becomes of this server; wait, why and result take its id. A lane that somebody has refuses (conflict).",
 		args: []argument{
 			{name: "prompt", kind: aText, most: handsel.MaxPrompt, about: "what the agent is to do; needs engine or profile"},
-			{name: "command", kind: aList, most: 4096, about: "the agent's command line instead of a prompt, one element for each argument; no shell reads it"},
+			{name: "command", kind: aList, most: 4096, each: longestWord, filled: true, about: "the agent's command line instead of a prompt, one element for each argument; no shell reads it"},
 			{name: "engine", kind: someOf, words: s.home.Engines, about: "which agent is asked; with command, which one it is"},
 			{name: "profile", kind: aText, most: 200, about: "name of a profile that says engine, model and instructions"},
 			{name: "account", kind: aText, most: 200, about: "account of the engine, as the configuration names it"},
@@ -86,7 +96,7 @@ func (s *server) waitTool() tool {
 		name: "wait", looks: true,
 		about: "Wait until runs have ended, whoever submitted them, and say how. Answers after wait_s at the latest; what goes on then is named as still_running, and is waited for by calling wait again. Waiting, and giving it up, changes nothing.",
 		args: []argument{
-			{name: "runs", kind: oneOrMore, most: mostNames, required: true, about: whatX + "; or label:K=V, engine:NAME or pool:NAME, all of it that has not ended"},
+			{name: "runs", kind: oneOrMore, most: mostNames, each: longestName, required: true, about: whatX + "; or label:K=V, engine:NAME or pool:NAME, all of it that has not ended"},
 			argWait,
 			{name: "any", kind: aFlag, about: "return at the first end"},
 		},
@@ -107,7 +117,7 @@ func (s *server) whyTool() tool {
 		name: "why", looks: true,
 		about: "Why something waits or was refused: what each permission answers (resource, quota, ownership, acceptance, release, and holds, time, dependencies), who holds it, what would end it.",
 		args: []argument{
-			{name: "about", kind: aText, most: 400, required: true, about: whatX + "; or engine:NAME, pool:NAME"},
+			{name: "about", kind: aText, most: longestName, required: true, about: whatX + "; or engine:NAME, pool:NAME"},
 		},
 		handle: s.why,
 	}
@@ -118,7 +128,7 @@ func (s *server) resultTool() tool {
 		name: "result", looks: true,
 		about: "What came of a run: its outcome, and the agent's answer (of a command the end of its output). A long text is cut, and the answer says by how much.",
 		args: []argument{
-			{name: "run", kind: aText, most: 400, required: true, about: whatX},
+			{name: "run", kind: aText, most: longestName, required: true, about: whatX},
 			{name: "max_bytes", kind: aNumber, least: 1, most: mostAnswer, about: "of the answer at most; 32768 without it"},
 		},
 		handle: s.result,
@@ -130,7 +140,7 @@ func (s *server) cancelTool() tool {
 		name: "cancel", ends: true,
 		about: "End a run with all of its processes, or take it out of the line. What has ended already is no error. Inside an agent only what that agent started can be cancelled.",
 		args: []argument{
-			{name: "run", kind: aText, most: 400, required: true, about: whatX},
+			{name: "run", kind: aText, most: longestName, required: true, about: whatX},
 		},
 		handle: s.cancel,
 	}
@@ -139,7 +149,7 @@ func (s *server) cancelTool() tool {
 func (s *server) listTool() tool {
 	return tool{
 		name: "list", looks: true,
-		about: "Runs, the newest first, with how many there are of each kind. What waits as a row of the dispatcher is told by status.",
+		about: "Runs, the newest first, with how many there are of each kind. What waits in the dispatcher's queue stands before them. Of a lane, ask why or wait by lane:NAME.",
 		args: []argument{
 			{name: "state", kind: someOf, words: handsel.RunStates, about: "only those of this state or outcome"},
 			{name: "engine", kind: someOf, words: s.home.Engines, about: "only those of this engine"},
@@ -171,7 +181,7 @@ func (s *server) gateTool() tool {
 			"or after wait_s with still_running and the id of its run: it goes on, and wait and result take that id. The same command again without a key would run twice.",
 		args: []argument{
 			pools,
-			{name: "command", kind: aList, most: 4096, required: true, about: "the command line, one element for each argument; no shell reads it"},
+			{name: "command", kind: aList, most: 4096, each: longestWord, filled: true, required: true, about: "the command line, one element for each argument; no shell reads it"},
 			argCwd, argOrder, argLimit, argWait, argLabels, argKey,
 		},
 		handle: s.gate,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +63,9 @@ func briefs(runs []handsel.KnownRun) []brief {
 // wait waits for runs.
 func (s *server) wait(ctx context.Context, c *call1) (*sdk.CallToolResult, error) {
 	v, err := s.await(ctx, c, c.args.list("runs"), c.args.flag("any"))
+	if missing, ok := errors.AsType[*handsel.NotFound](err); ok && isGroup(missing.Name) {
+		return nil, fmt.Errorf("%w that has not ended yet; list tells what has ended", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +81,12 @@ func (s *server) wait(ctx context.Context, c *call1) (*sdk.CallToolResult, error
 		text = append(text, "note: "+plain(n))
 	}
 	return told(waited{V: 1, Runs: briefs(v.runs), Waiting: len(going), StillRunning: going, Notes: v.notes}, "%s", strings.Join(text, "\n")), nil
+}
+
+// isGroup tells of a name that means all that has not ended of some kind.
+func isGroup(name string) bool {
+	kind, _, _ := strings.Cut(name, ":")
+	return slices.Contains([]string{"label", "engine", "pool"}, kind)
 }
 
 // vigil is a wait and what it has seen.
