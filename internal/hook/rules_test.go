@@ -111,6 +111,7 @@ var gatedLines = []struct{ name, line, want string }{
 	{"a here-document that ends elsewhere", "x=$(cat <<E)\na\nE\nmake", ""},
 	{"a descriptor that a gate does not pass on", "exec 3<x; make", ""},
 	{"a descriptor in a variable", "make {fd}<x", ""},
+	{"an empty word before a redirection", `make ""<x`, `%build make ""<x`},
 	{"a group without an end", "{ make", ""},
 	{"an end without a group", "make; }", ""},
 	{"a quote in a test", `[[ "'" == ' ]]; make # ' ]]; make`, `[[ "'" == ' ]]; make # ' ]]; %build make`},

@@ -378,7 +378,7 @@ func (r *reader) redirect() bool {
 		r.list = list
 		return ok
 	}
-	if r.open && r.word[0] == '{' && r.word[len(r.word)-1] == '}' { // a variable gets the number
+	if w := string(r.word); strings.HasPrefix(w, "{") && strings.HasSuffix(w, "}") { // a variable gets the number
 		return false
 	}
 	if !r.endWord() || r.into {
