@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -115,6 +116,23 @@ func (f *startFlags) parseKeep() error {
 	return nil
 }
 
+// closeInherited keeps descriptors from 3 up from the command, but for those that
+// --keep-fd or one of its words names: a shell writes /dev/fd/63 for <(…).
+func (f *startFlags) closeInherited(argv []string) error {
+	for _, word := range argv {
+		_, name, ok := strings.Cut(word, "/dev/fd/")
+		end := strings.IndexFunc(name, func(c rune) bool { return c < '0' || c > '9' })
+		if ok && end >= 0 {
+			name = name[:end]
+		}
+		n, err := strconv.Atoi(name)
+		if ok && err == nil && n >= 3 && !slices.Contains(f.opts.KeepFD, n) && handsel.InheritedFD(n) {
+			f.opts.KeepFD = append(f.opts.KeepFD, n)
+		}
+	}
+	return handsel.CloseInherited()
+}
+
 func (a *app) runCommand() *cobra.Command {
 	f, d := &startFlags{}, &detachFlags{}
 	cmd := &cobra.Command{
@@ -198,7 +216,7 @@ func (a *app) launch(f *startFlags, argv []string, gate bool, wait *waitLine) (*
 	}
 	h, err := a.open()
 	if err == nil {
-		err = handsel.CloseInherited()
+		err = f.closeInherited(argv)
 	}
 	if err != nil {
 		return handsel.NothingRan(), err

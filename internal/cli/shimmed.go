@@ -23,16 +23,16 @@ func shimCall(args []string) (handsel.ShimCall, bool) {
 // nothing that it does not need is made before it.
 func (a *app) shimmed(c handsel.ShimCall) error {
 	path, err := c.Behind()
-	if err != nil {
-		return err
-	}
-	if c.Brief() {
+	if err == nil && c.Brief() {
 		return c.PassOn(path)
 	}
 	f := &startFlags{outcome: os.Getenv("HANDSEL_OUTCOME")}
-	wait := newWaitLine(a)
-	out, err := a.admitShimmed(f, c, path, wait)
-	wait.done()
+	out := handsel.NothingRan()
+	if err == nil {
+		wait := newWaitLine(a)
+		out, err = a.admitShimmed(f, c, path, wait)
+		wait.done()
+	}
 	return a.finish(f, out, c.Refused(err))
 }
 
@@ -49,7 +49,7 @@ func (a *app) admitShimmed(f *startFlags, c handsel.ShimCall, path string, wait 
 	case passes:
 		err = c.PassOn(path)
 	default:
-		err = handsel.CloseInherited()
+		err = f.closeInherited(c.Args)
 	}
 	if err != nil {
 		return handsel.NothingRan(), err

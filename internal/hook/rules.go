@@ -153,6 +153,7 @@ func sameProgram(word, rule string) bool {
 type wrapped struct {
 	valued   string // apart by blanks
 	operands int
+	holds    bool // what it does must hold for a gate as well, so that one stands behind it
 }
 
 // wrapper is a program that may stand in front of a command. It is a function, so that
@@ -176,14 +177,14 @@ func wrapper(name string) (w wrapped, ok bool) {
 	case "xargs":
 		return wrapped{valued: "-I -n -P -L -s -d -a -E --max-args --max-procs --delimiter --arg-file"}, true
 	case "nohup", "setsid":
-		return wrapped{}, true
+		return wrapped{holds: true}, true
 	}
 	return wrapped{}, false
 }
 
 // inner is at which word of argv the command begins that argv runs, 0 where it runs
-// none. ofShell tells that what is in front is no program, so that a gate can only
-// stand behind it.
+// none. ofShell tells that a gate can only stand behind what is in front: that is no
+// program, or what it does must hold for the gate as well, as nohup's does.
 func inner(argv []string) (next int, ofShell bool) {
 	switch argv[0] {
 	case "exec", "command", "builtin":
@@ -219,7 +220,7 @@ func inner(argv []string) (next int, ofShell bool) {
 	if next += w.operands; next >= len(argv) {
 		return 0, false
 	}
-	return next, false
+	return next, w.holds
 }
 
 // told is the text that a shell is told to run: sh -c TEXT.

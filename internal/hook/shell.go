@@ -27,12 +27,23 @@ type command struct {
 // commands lists the simple commands in shell text as they come to an end: also those
 // in pipes, subshells, substitutions, conditions, loops and functions. Assignments
 // before a command, redirections, comments and here-documents are left out, and
-// what stands in <(…), which runs beside the command that reads it. ok is false
-// where the text is cut short, nested too deeply, or could mean something else.
+// what stands in <(…), which runs beside the command that reads it, and calls of
+// functions that the text itself defines. ok is false where the text is cut short,
+// nested too deeply, opens a descriptor from 3 up, which no gate passes on, or could
+// mean something else.
 func commands(text string) (list []command, ok bool) {
 	r := &reader{text: text}
 	ok = r.until(0) && r.at == len(text)
-	return r.list, ok
+	return slices.DeleteFunc(r.list, r.calls), ok
+}
+
+// calls tells a command that is a function of the text.
+func (r *reader) calls(c command) bool {
+	words := c.words
+	for len(words) > 1 && (words[0].text == "time" || words[0].text == "-p") {
+		words = words[1:]
+	}
+	return slices.Contains(r.functions, words[0].text)
 }
 
 // way leads to a command: at each level the pipeline, and the place in it.
@@ -56,7 +67,8 @@ type reader struct {
 	list  []command
 	way   way
 	state
-	waiting []hereDoc
+	waiting   []hereDoc
+	functions []string // names of those that are defined
 }
 
 // state is the command that is being read; a substitution in it has its own.
@@ -70,15 +82,22 @@ type state struct {
 	here   bool // the next word ends a here-document
 	strip  bool // whose end may be behind tabs
 	inside bool // double quotes
+	base   int  // levels of pipelines at its begin
 }
 
 type hereDoc struct {
 	end  string
 	tabs bool
+	raw  bool // its end is quoted, and no line of it goes on behind a backslash
 }
 
-// reserved words stand where a command begins, and one begins after them.
-const reserved = " if then elif else fi while until do done { } ! "
+// reserved words stand where a command begins, and one begins after them. From one
+// that opens to the one that closes, all is one element of a pipeline.
+const (
+	reserved = " if then elif else fi while until do done { } ! "
+	opening  = " if while until for { "
+	closes   = " fi done } "
+)
 
 // odd are words after which it is not told here what is a command.
 const odd = " case select function coproc "
@@ -89,15 +108,16 @@ func (r *reader) until(closing byte) bool {
 	if r.depth++; r.depth > maxDepth {
 		return false
 	}
-	outer, way := r.state, r.way
-	r.state, r.way = state{}, append(slices.Clip(way), struct{ pipeline, element int }{})
+	outer, way, waiting := r.state, r.way, r.waiting
+	r.state, r.way, r.waiting = state{base: len(way) + 1}, append(slices.Clip(way), struct{ pipeline, element int }{}), nil
 	for r.at < len(r.text) {
 		if c := r.text[r.at]; c == closing && c != 0 {
 			r.at++
-			if !r.endCommand() {
+			// A here-document of one level does not go on in another.
+			if !r.endCommand() || len(r.way) != r.base || len(r.waiting) > 0 {
 				return false
 			}
-			r.state, r.way = outer, way
+			r.state, r.way, r.waiting = outer, way, waiting
 			r.depth--
 			return true
 		}
@@ -106,13 +126,13 @@ func (r *reader) until(closing byte) bool {
 		}
 	}
 	r.depth--
-	return closing == 0 && r.endCommand() && len(r.waiting) == 0
+	return closing == 0 && r.endCommand() && len(r.way) == r.base && len(r.waiting) == 0
 }
 
 // step reads one byte, or one unit that begins with it.
 func (r *reader) step() bool {
 	switch c := r.text[r.at]; c {
-	case ' ', '\t', '\r':
+	case ' ', '\t': // a carriage return is part of a word
 		r.at++
 		return r.endWord()
 	case '\n':
@@ -197,13 +217,17 @@ func (r *reader) parenthesis() bool {
 			return false
 		}
 		r.at += 2 + len(rest) - len(strings.TrimLeft(rest, " \t"))
+		r.functions = append(r.functions, string(r.word))
+		if len(r.argv) > 0 {
+			r.functions = append(r.functions, r.argv[0].text)
+		}
 		r.argv, r.word, r.open, r.quoted = nil, nil, false, false
 		return true
 	case r.into:
 		return false
 	}
-	if r.arithmetic() {
-		return true
+	if is, ok := r.arithmetic(); is || !ok {
+		return ok
 	}
 	r.at++
 	return r.until(')')
@@ -227,7 +251,7 @@ func (r *reader) endWord() bool {
 	first := len(r.argv) == 0 && !quoted
 	switch {
 	case r.here:
-		r.waiting = append(r.waiting, hereDoc{one.text, r.strip})
+		r.waiting = append(r.waiting, hereDoc{one.text, r.strip, quoted})
 		r.here, r.into = false, false
 	case r.into:
 		r.into = false
@@ -235,11 +259,32 @@ func (r *reader) endWord() bool {
 		return r.test()
 	case first && strings.Contains(odd, " "+one.text+" "):
 		return false
+	case first && strings.Contains(closes, " "+one.text+" "):
+		return r.leave()
 	case first && strings.Contains(reserved, " "+one.text+" "):
+		return !strings.Contains(opening, " "+one.text+" ") || r.enter()
 	case len(r.argv) == 0 && assignment(one.text):
 	default:
 		r.argv = append(r.argv, one)
+		return !first || one.text != "for" || r.enter()
 	}
+	return true
+}
+
+// enter begins what a later word closes.
+func (r *reader) enter() bool {
+	r.depth++
+	r.way = append(slices.Clip(r.way), struct{ pipeline, element int }{})
+	return r.depth <= maxDepth
+}
+
+// leave ends it.
+func (r *reader) leave() bool {
+	if len(r.way) == r.base {
+		return false
+	}
+	r.depth--
+	r.way = r.way[:len(r.way)-1]
 	return true
 }
 
@@ -262,14 +307,37 @@ func (r *reader) endCommand() bool {
 	return ok
 }
 
-// test passes over [[ … ]], where && and < mean something else.
+// test passes over [[ … ]], where && and < mean something else. The commands
+// substituted in it are found.
 func (r *reader) test() bool {
-	inside, _, ok := strings.Cut(r.text[r.at:], " ]]")
-	if !ok || strings.Count(inside, "'")%2 > 0 || strings.Count(inside, `"`)%2 > 0 {
-		return false
+	for ok := true; ok && r.at < len(r.text); {
+		switch c := r.text[r.at]; c {
+		case ' ', '\t', '\n':
+			r.at++
+			rest := r.text[r.at:]
+			if strings.HasPrefix(rest, "#") {
+				return false
+			}
+			if strings.HasPrefix(rest, "]]") && (len(rest) == 2 || strings.IndexByte(" \t\n;&|)", rest[2]) >= 0) {
+				r.at += len("]]")
+				r.word, r.open, r.quoted = nil, false, false
+				return true
+			}
+		case '\\':
+			ok = r.escape()
+		case '\'':
+			ok = r.single()
+		case '"':
+			ok = r.double()
+		case '`':
+			ok = r.backquote()
+		case '$':
+			ok = r.dollar()
+		default:
+			r.at++
+		}
 	}
-	r.at += len(inside) + len(" ]]")
-	return true
+	return false
 }
 
 // assignment tells whether a word before a command sets a variable: NAME=…,
@@ -296,6 +364,9 @@ func variable(name string) bool {
 // redirect reads an operator; the word after it is no argument.
 func (r *reader) redirect() bool {
 	if r.open && !r.quoted && strings.Trim(string(r.word), "0123456789") == "" {
+		if n := strings.TrimLeft(string(r.word), "0"); len(n) > 1 || n > "2" {
+			return false
+		}
 		r.word, r.open = nil, false // the number of a descriptor
 	}
 	rest := r.text[r.at:]
@@ -306,6 +377,9 @@ func (r *reader) redirect() bool {
 		ok := r.until(')')
 		r.list = list
 		return ok
+	}
+	if w := string(r.word); strings.HasPrefix(w, "{") && strings.HasSuffix(w, "}") { // a variable gets the number
+		return false
 	}
 	if !r.endWord() || r.into {
 		return false
@@ -328,9 +402,9 @@ func (r *reader) bodies() bool {
 		if r.at >= len(r.text) {
 			return false
 		}
-		line, _, more := strings.Cut(r.text[r.at:], "\n")
-		if r.at += len(line); more {
-			r.at++
+		line := r.bodyLine()
+		for !doc.raw && goesOn(line) && r.at < len(r.text) {
+			line = line[:len(line)-1] + r.bodyLine()
 		}
 		if doc.tabs {
 			line = strings.TrimLeft(line, "\t")
@@ -340,6 +414,20 @@ func (r *reader) bodies() bool {
 		}
 	}
 	return true
+}
+
+// bodyLine reads to the end of a line.
+func (r *reader) bodyLine() string {
+	line, _, more := strings.Cut(r.text[r.at:], "\n")
+	if r.at += len(line); more {
+		r.at++
+	}
+	return line
+}
+
+// goesOn tells whether a backslash takes the end of a line away.
+func goesOn(line string) bool {
+	return (len(line)-len(strings.TrimRight(line, `\`)))%2 > 0
 }
 
 func (r *reader) escape() bool {
@@ -433,11 +521,14 @@ func (r *reader) dollar() bool {
 		return r.ansi()
 	case strings.HasPrefix(rest, "$("):
 		r.unknown()
-		if r.at++; r.arithmetic() {
-			return true
+		r.at++
+		if is, ok := r.arithmetic(); is || !ok {
+			return ok
 		}
 		r.at++
 		return r.until(')')
+	case strings.HasPrefix(rest, "$["), strings.HasPrefix(rest, "${ "), strings.HasPrefix(rest, "${\t"), strings.HasPrefix(rest, "${\n"), strings.HasPrefix(rest, "${|"):
+		return false // old arithmetic, and commands in braces
 	case strings.HasPrefix(rest, "${"):
 		r.unknown()
 		r.at += 2
@@ -457,28 +548,31 @@ func (r *reader) dollar() bool {
 }
 
 // arithmetic passes over ((…)), in which < and # are no operators of the shell. It
-// does not where the two at the end are apart: that is a subshell in another.
-func (r *reader) arithmetic() bool {
+// is none where the two at the end are apart: that is a subshell in another. ok is
+// false where a quote in it could hide a parenthesis.
+func (r *reader) arithmetic() (is, ok bool) {
 	rest := r.text[r.at:]
 	if !strings.HasPrefix(rest, "((") {
-		return false
+		return false, true
 	}
 	open := 0
 	for i := range len(rest) {
 		switch rest[i] {
+		case '\'', '"', '`', '\\':
+			return false, false
 		case '(':
 			open++
 		case ')':
 			if open--; open == 0 {
 				if rest[i-1] != ')' {
-					return false
+					return false, true
 				}
 				r.at += i + 1
-				return true
+				return true, true
 			}
 		}
 	}
-	return false
+	return false, false
 }
 
 // braces reads the rest of ${…}.
@@ -495,9 +589,8 @@ func (r *reader) braces() bool {
 		case '\\':
 			r.at = min(r.at+2, len(r.text))
 		case '\'':
-			if r.inside {
-				r.at++
-				continue
+			if r.inside { // it quotes behind some operators, and not behind others
+				return false
 			}
 			end := strings.IndexByte(r.text[r.at+1:], '\'')
 			if end < 0 {
@@ -542,5 +635,5 @@ func (r *reader) backquote() bool {
 		r.at = end + 1
 		return true
 	}
-	return r.until('`')
+	return r.until('`') && r.at == end+1 // the first one ends it, also in a comment
 }
