@@ -140,17 +140,20 @@ func (b *Board) noteError(err error) {
 
 // deal makes a card of everything and puts it into its box.
 func (b *Board) deal(rows []QueueRow, all []KnownRun) {
-	waits := make(map[string]bool, len(rows))
+	waits := waiting(rows, all)
 	past := newest{going: map[string]bool{}, decided: map[string]bool{}}
 	for i := range rows {
-		waits[rows[i].ID], past.going[rows[i].Lane] = true, true
+		if !waits[rows[i].ID] {
+			continue
+		}
+		past.going[rows[i].Lane] = true
 		b.put(cardOfRow(&rows[i]))
 	}
 	look := b.sights()
 	over := 0
 	for i := range all { // newest first
 		k := &all[i]
-		if waits[k.ID] && (!k.Ended() && offered(k) || k.State == record.Queued) {
+		if waits[k.ID] {
 			continue
 		}
 		c := cardOfRun(k, look)
@@ -168,6 +171,22 @@ func (b *Board) deal(rows []QueueRow, all []KnownRun) {
 		b.put(c)
 	}
 	slices.SortStableFunc(b.Cards, byBox)
+}
+
+// waiting are the ids of rows that wait. A row is looked at before runs are, and
+// the file of one whose dispatcher is gone stays as it was: what has begun or
+// ended since is on record, and one attempt has one card.
+func waiting(rows []QueueRow, all []KnownRun) map[string]bool {
+	waits := make(map[string]bool, len(rows))
+	for i := range rows {
+		waits[rows[i].ID] = true
+	}
+	for i := range all {
+		if k := &all[i]; waits[k.ID] && k.State != record.Queued && (k.Ended() || !offered(k)) {
+			waits[k.ID] = false
+		}
+	}
+	return waits
 }
 
 func (b *Board) put(c Card) {

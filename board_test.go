@@ -33,6 +33,31 @@ func aRow(id, lane string, why *Reason) QueueRow {
 	return QueueRow{Row: attempt.Row{ID: id, Lane: lane, State: record.Queued}, Reason: why}
 }
 
+// A driver takes over between the look at rows and the one at runs, and the file
+// of a row stays where its dispatcher was killed: one attempt has one card.
+func TestAnAttemptHasOneCard(t *testing.T) {
+	row := aRow("1", "x", nil)
+	row.State = record.Starting
+	for _, tt := range []struct {
+		state, want string
+		sources     []string
+	}{
+		{record.Queued, "claim", []string{"record"}}, {record.Starting, "claim", []string{"slot"}},
+		{record.Starting, "owner", []string{"record", "slot"}}, {record.Running, "owner", []string{"record"}}, {record.Ended, "exited", []string{"record"}},
+	} {
+		k := aRun("1", "x", tt.state, ReviewNone)
+		k.Sources = tt.sources
+		b := boardOf(&Snapshot{}, []QueueRow{row}, k)
+		n := 0
+		for _, box := range b.Boxes {
+			n += box.Go + box.Wait + box.Deny
+		}
+		if len(b.Cards) != 1 || n != 1 || b.Cards[0].Code != tt.want {
+			t.Errorf("a row that is offered and a run that is %s, of %v: counted %d, %+v", tt.state, tt.sources, n, b.Cards)
+		}
+	}
+}
+
 // A card is at the permission it waits for, or at the last it was given.
 func TestCardIsAtThePermissionItWaitsFor(t *testing.T) {
 	offered := aRow("1", "x", nil)

@@ -89,8 +89,10 @@ func (s *Server) act(ctx context.Context, w http.ResponseWriter, r *http.Request
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{}) // checks may take an hour
 	_ = rc.SetWriteDeadline(time.Time{})
-	s.begun.Add(1)
-	defer s.begun.Done()
+	if ctx.Err() != nil { // the body took its time
+		refuse(w, http.StatusServiceUnavailable, "ending", "handsel web is ending, and nothing was done")
+		return
+	}
 	out, err := do(s, ctx, &in)
 	if err != nil {
 		failed(w, err)

@@ -41,7 +41,19 @@ func (s *Server) handler(ctx context.Context) http.Handler {
 	} {
 		mux.HandleFunc(pattern, s.door.inside(h))
 	}
-	return s.door.guard(mux)
+	return s.door.guard(s.counted(mux))
+}
+
+// counted answers nothing once the server has ended.
+func (s *Server) counted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.answers.begin() {
+			refuse(w, http.StatusServiceUnavailable, "ending", "handsel web has ended")
+			return
+		}
+		defer s.answers.going.Done()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // page serves a file of the page.
@@ -284,15 +296,21 @@ func (s *Server) board(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.hub.leave(c)
-	select {
-	case m, ok := <-c.messages:
-		if !ok {
-			refuse(w, http.StatusServiceUnavailable, "ending", "handsel web is ending")
+	for {
+		select {
+		case m, ok := <-c.messages:
+			switch {
+			case !ok:
+				refuse(w, http.StatusServiceUnavailable, "ending", "handsel web is ending")
+				return
+			case m.kind == "full":
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write(m.data)
+				return
+			}
+		case <-r.Context().Done():
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(m.data)
-	case <-r.Context().Done():
 	}
 }
 

@@ -36,10 +36,11 @@ type door struct {
 
 func newDoor(addr string) *door {
 	_, port, _ := strings.Cut(addr[strings.LastIndexByte(addr, ':'):], ":")
-	return &door{
-		token: secret(), session: secret(), key: secret(), cookie: "handsel_" + secret()[:8],
-		hosts: map[string]bool{addr: true, "localhost:" + port: true},
+	hosts := map[string]bool{addr: true, "localhost:" + port: true}
+	if port == "80" { // which browsers leave out
+		hosts[strings.TrimSuffix(addr, ":80")], hosts["localhost"] = true, true
 	}
+	return &door{token: secret(), session: secret(), key: secret(), cookie: "handsel_" + secret()[:8], hosts: hosts}
 }
 
 // secret is 256 random bits.

@@ -45,6 +45,7 @@ type hub struct {
 	pools   *ring[sample]
 	full    []byte // of the present seq; nil: to be made
 	looked  bool
+	began   time.Time // the look that goes on
 }
 
 func newHub(o Options) *hub {
@@ -117,7 +118,7 @@ func (h *hub) run(ctx context.Context) {
 			if looking || len(h.clients) == 0 || done == nil {
 				continue
 			}
-			looking = true
+			looking, h.began = true, time.Now()
 			go func() { looks <- r.look(ctx) }()
 		case s := <-looks:
 			looking = false
@@ -126,11 +127,28 @@ func (h *hub) run(ctx context.Context) {
 				next.Reset(max(h.o.pace.look-s.took, restOfLook*s.took))
 			}
 		case <-beat.C:
-			if h.looked && len(h.clients) > 0 && done != nil {
-				h.send(message{"beat", mustJSON(map[string]any{"seq": h.seq, "at": stamp(h.at)})})
+			if len(h.clients) > 0 && done != nil {
+				h.send(message{"beat", h.beat(looking)})
 			}
 		}
 	}
+}
+
+// beat says that we are there, of when what was told is, and for how long we have
+// been looking anew: who waits for a disk that does not answer should know.
+func (h *hub) beat(looking bool) []byte {
+	b := struct {
+		Seq      uint64  `json:"seq"`
+		At       string  `json:"at,omitempty"` // empty: nothing was seen yet
+		LookingS float64 `json:"looking_s,omitempty"`
+	}{Seq: h.seq}
+	if h.looked {
+		b.At = stamp(h.at)
+	}
+	if looking {
+		b.LookingS = float64(int(time.Since(h.began).Seconds()))
+	}
+	return mustJSON(b)
 }
 
 // enter lets a reader in. It gets the whole as soon as there is one.
@@ -319,8 +337,13 @@ func (h *hub) tell(s *seen) {
 
 // sample adds one where it is time to.
 func (h *hub) sample(b *handsel.Board) []sample {
-	if kept := h.pools.all(); len(kept) > 0 && b.At.Sub(kept[len(kept)-1].when) < h.o.pace.sample {
-		return nil
+	if kept := h.pools.all(); len(kept) > 0 {
+		switch since := b.At.Sub(kept[len(kept)-1].when); {
+		case since < 0: // the clock was set back, and nothing is of later than now
+			h.pools = newRing[sample](samples)
+		case since < h.o.pace.sample:
+			return nil
+		}
 	}
 	one := sample{At: stamp(b.At.Time), Pools: map[string][2]int{}, when: b.At.Time}
 	for _, p := range poolsOf(b) {

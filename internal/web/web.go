@@ -106,7 +106,7 @@ type Server struct {
 	hub      *hub
 	deciding chan struct{} // one verdict at a time: each may run checks
 	spans    spans
-	begun    sync.WaitGroup
+	answers  answers
 }
 
 // Open listens. Nothing is served before Serve. *handsel.BadOption refuses an
@@ -165,7 +165,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}()
 	srv := &http.Server{
 		Handler: s.handler(ctx), ReadHeaderTimeout: headerPatience, ReadTimeout: readPatience, WriteTimeout: answerPatience,
-		IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
+		IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true, // that one asks no guard
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.listener) }()
@@ -173,6 +173,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	select {
 	case err = <-served:
 		stop()
+		_ = srv.Close()
 	case <-ctx.Done():
 		late, enough := context.WithTimeout(context.Background(), goodbye)
 		if srv.Shutdown(late) != nil {
@@ -184,8 +185,32 @@ func (s *Server) Serve(ctx context.Context) error {
 		}
 	}
 	<-hubEnded
-	s.begun.Wait()
+	s.answers.wait()
 	return err
+}
+
+// answers are those under way. None begins once it was waited for them: what is
+// told that the server ends, and what outlives it, are never the same request.
+type answers struct {
+	mu    sync.Mutex
+	over  bool
+	going sync.WaitGroup
+}
+
+func (a *answers) begin() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.over {
+		a.going.Add(1)
+	}
+	return !a.over
+}
+
+func (a *answers) wait() {
+	a.mu.Lock()
+	a.over = true
+	a.mu.Unlock()
+	a.going.Wait()
 }
 
 // Close gives the address up where Serve was never called.

@@ -33,9 +33,13 @@ type stage struct {
 	did    []string
 	err    error // of the next thing that is done
 	wait   chan struct{}
+	stuck  chan struct{} // a look waits for its end
 }
 
 func (s *stage) Look(context.Context) *handsel.Board {
+	if s.stuck != nil {
+		<-s.stuck
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
@@ -552,6 +556,7 @@ type event struct {
 	Seq   uint64
 	Cards []handsel.Card
 	Gone  []string
+	At    string
 	Head  json.RawMessage
 	Cross struct{ Release []struct{ Sentence string } } `json:"crossings"`
 }
@@ -609,6 +614,90 @@ func TestStreamTellsTheWholeAndThenChanges(t *testing.T) {
 	res, body := w.ask("GET", "/api/board", "")
 	if res.StatusCode != 200 || !strings.Contains(body, `"id":"3"`) {
 		t.Errorf("board: %d %s", res.StatusCode, body)
+	}
+}
+
+// While the first look goes on, a page is told that somebody is there.
+func TestAPageHearsOfALookThatGoesOn(t *testing.T) {
+	w := open(t)
+	w.stuck = make(chan struct{})
+	s := w.enter().stream()
+	if e := s.next("beat"); e.At != "" {
+		t.Errorf("before the first look, a beat is of %s", e.At)
+	}
+	board := make(chan string, 1)
+	go func() {
+		_, body := w.ask("GET", "/api/board", "")
+		board <- body
+	}()
+	s.next("beat")
+	close(w.stuck)
+	s.next("full")
+	if body := <-board; !strings.Contains(body, `"cards":[]`) {
+		t.Errorf("board: %s", body)
+	}
+	if e := s.next("beat"); e.At == "" {
+		t.Error("after the first look, a beat has no time")
+	}
+}
+
+// What comes when the server has ended is not done (a POST in the last moment).
+func TestNothingBeginsAfterTheEnd(t *testing.T) {
+	w := open(t).enter()
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	for i, h := range []http.Handler{w.s.handler(ended), w.s.handler(t.Context())} {
+		if i == 1 {
+			_ = w.end()
+		}
+		res, req := &recorded{}, w.request("POST", "/api/hold", `{"x":"all"}`)
+		h.ServeHTTP(res, req)
+		if res.status != 503 || code(res.body.String()) != "ending" || len(w.done()) != 0 {
+			t.Errorf("a hold at the end: %d %s, did %q", res.status, res.body.String(), w.done())
+		}
+	}
+}
+
+// The port that browsers leave out may be left out.
+func TestPort80HasNoName(t *testing.T) {
+	for addr, hosts := range map[string][]string{"127.0.0.1:80": {"127.0.0.1", "localhost", "127.0.0.1:80"}, "[::1]:80": {"[::1]", "localhost:80"}} {
+		for _, host := range hosts {
+			if d := newDoor(addr); !d.hosts[host] {
+				t.Errorf("%s: %s is foreign", addr, host)
+			}
+		}
+	}
+	if d := newDoor("127.0.0.1:8080"); d.hosts["127.0.0.1"] || d.hosts["localhost"] {
+		t.Error("at port 8080 a host without a port is ours")
+	}
+}
+
+// OPTIONS * passes no guard of its own.
+func TestTheWholeServerIsGuarded(t *testing.T) {
+	w := open(t)
+	conn, err := net.Dial("tcp", w.s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "OPTIONS * HTTP/1.1\r\nHost: example.org\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, "421") {
+		t.Errorf("it was answered with %q, %v", line, err)
+	}
+}
+
+// A clock that is set back stops no gauge, and nothing is of later than now.
+func TestSamplesGoOnWhenTheClockIsSetBack(t *testing.T) {
+	h := newHub(Options{pace: pace{sample: time.Minute}})
+	b := &handsel.Board{Status: &handsel.Snapshot{}}
+	for _, after := range []time.Duration{0, time.Second, time.Minute, -time.Hour, time.Minute - time.Hour} {
+		b.At.Time = time.Unix(1e9, 0).Add(after)
+		h.sample(b)
+	}
+	all := h.pools.all()
+	if len(all) != 2 || all[1].when != b.At.Time {
+		t.Errorf("the samples are %+v", all)
 	}
 }
 
