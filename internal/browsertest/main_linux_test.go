@@ -144,6 +144,8 @@ type boards struct {
 	mu     sync.Mutex
 	board  handsel.Board
 	events []handsel.JournalEvent
+
+	verdict chan error // what becomes of the next one
 }
 
 func (h *boards) Look(context.Context) *handsel.Board {
@@ -177,6 +179,13 @@ func (h *boards) Why(_ context.Context, x string) (*handsel.Explained, error) {
 		{Class: "resource", Answer: "wait", Code: "pool_full", Message: "pool heavy is full: " + x, Ends: "one of those that hold it ends"},
 		{Class: "quota", Answer: "deny", Code: "command_deny", Message: "no"}, {Class: "ownership", Answer: "go", Code: "owner", Message: "it has it"},
 	}}, nil
+}
+
+func (h *boards) Accept(_ context.Context, x string, _ handsel.VerdictOptions) (*handsel.Given, error) {
+	if err := <-h.verdict; err != nil {
+		return nil, err
+	}
+	return &handsel.Given{Verdict: &handsel.Verdict{Verdict: "accepted", Attempt: strings.TrimPrefix(x, "run:"), By: "me"}}, nil
 }
 
 func (h *boards) Durations(handsel.RunFilter) (*handsel.DurationList, error) {

@@ -28,14 +28,14 @@ func TestTenThousandLanes(t *testing.T) {
 	b := browse(t, h.serve(t))
 	b.until("the first lane", `document.querySelector(".box-resource").textContent.includes("lane/00000")`)
 	b.until("the count", `document.querySelector(".box-resource .counts").textContent === "10,000 wait"`)
-	for range 5 { // a thousand change at each look
+	for n := range 5 { // a thousand change at each look
 		h.set(func(b *handsel.Board) {
 			for i := range 1000 {
 				b.Cards[i*10].Message += "."
 			}
 			b.Cards[9999].Box, b.Cards[9999].Answer, b.Cards[9999].State = "ownership", "go", "running"
 		})
-		time.Sleep(100 * time.Millisecond) // changes come while others are drawn
+		b.until("the change", `document.querySelector('[data-id="id-00000"] .msg').textContent.endsWith(arguments[0])`, strings.Repeat(".", n+1))
 	}
 	b.box("ownership", "lane/09999", "running")
 	if n := eval[int](b, `document.getElementsByTagName("*").length`); n > 2500 {
@@ -120,6 +120,66 @@ func TestKeysAreEnough(t *testing.T) {
 	b.until("the focus back on the row", `document.querySelector("#side").hidden && document.activeElement.dataset.id === "a1"`)
 	b.must(b.Keys("/"))
 	b.until("the focus in the filter", `document.activeElement.id === "find"`)
+}
+
+// A gauge that is drawn anew keeps the focus.
+func TestFocusStaysOnAGauge(t *testing.T) {
+	h := few()
+	b := browse(t, h.serve(t))
+	b.until("the gauges", `document.querySelectorAll("#pools li").length === 2`)
+	b.must(b.Eval(nil, `document.querySelector("#pools li button").focus()`))
+	h.set(func(b *handsel.Board) {
+		p := b.Status.Pools["heavy"]
+		p.Held = 1
+		b.Status.Pools["heavy"] = p
+	})
+	b.until("the gauge drawn anew", `document.querySelector("#pools").textContent.includes("heavy1 of 2")`)
+	if !eval[bool](b, `document.activeElement.closest("#pools li") !== null`) {
+		t.Error("the focus is lost")
+	}
+}
+
+// What was asked for, and is over when something else is asked, closes nothing of
+// that; and a refusal is told, whoever waits for it or not.
+func TestALateAnswerClosesNoOtherQuestion(t *testing.T) {
+	h := few()
+	h.verdict = make(chan error)
+	b := browse(t, h.serve(t), "409", "500")
+	for _, tt := range []struct {
+		err  error
+		told string
+	}{{nil, "accepted run a1"}, {&handsel.ReviewRefused{Class: "acceptance", Why: "changed", Text: "it is another"}, "it is another"}} {
+		b.click(`[data-id="a1"]`)
+		b.click("#side .acts .good")
+		b.click("#confirm .primary")
+		b.until("at it", `document.querySelector("#confirm .answer").textContent === "at it …"`)
+		b.must(b.Keys(Escape))
+		b.until("the question closed", `!document.querySelector("#confirm").open && !document.querySelector("#confirm form")`)
+		b.click("#side .acts .bad")
+		h.verdict <- tt.err
+		b.until("what became of it", `document.querySelector("#toast").textContent.includes(arguments[0])`, tt.told)
+		if !eval[bool](b, `document.querySelector("#confirm").open && document.querySelector("#confirm").textContent.includes("Reject")`) {
+			t.Error("the other question is closed")
+		}
+		b.must(b.Keys(Escape))
+		b.until("the question closed", `!document.querySelector("#confirm").open && !document.querySelector("#confirm form")`)
+		b.must(b.Keys(Escape))
+		b.until("the panel closed", `document.querySelector("#side").hidden`)
+	}
+}
+
+// An answer that breaks off is none, whatever its status.
+func TestABrokenAnswerIsNone(t *testing.T) {
+	b := browse(t, few().serve(t))
+	b.until("the map", `document.querySelectorAll(".card").length > 9`)
+	got := eval[string](b, `import("/link.js").then(async (link) => {
+		const real = window.fetch;
+		window.fetch = async () => new Response('{"v":1,"ev', { status: 200 });
+		try { return await link.ask("journal", "x").then((a) => JSON.stringify(a), (e) => e.code); } finally { window.fetch = real; }
+	})`)
+	if got != "failed" {
+		t.Errorf("it is taken for %s", got)
+	}
 }
 
 // The names that others chose are text, and nothing else (C135).
@@ -280,7 +340,7 @@ func TestScreenReaderFindsNames(t *testing.T) {
 		}
 		level = to
 	}
-	for role, least := range map[string]int{"main": 1, "banner": 1, "heading": 12, "region": 8, "list": 6, "listitem": 10, "status": 2, "alert": 1, "dialog": 1, "searchbox": 1} {
+	for role, least := range map[string]int{"main": 1, "banner": 1, "heading": 12, "region": 8, "list": 6, "listitem": 10, "status": 2, "dialog": 1, "searchbox": 1} {
 		if roles[role] < least {
 			t.Errorf("%d of the role %s, want %d at least: %v", roles[role], role, least, roles)
 		}

@@ -8,6 +8,10 @@ import (
 	"syscall"
 )
 
+// apart has a process begin in a session of its own, which no key of our terminal
+// reaches.
+func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // aside makes this process nobody's: in a session of its own, and no part of a
 // run, by whose end it would be found and ended (S21a). What the kernel shows of
 // an environment is what a process was started with, so it starts itself again.

@@ -127,6 +127,7 @@ func showPage(link string) (away func(), err error) {
 		opener = []string{"xdg-open"}
 	}
 	cmd := exec.Command(opener[0], append(opener[1:], f.Name())...)
+	cmd.SysProcAttr = apart() // a browser that begins here does not end with our Ctrl-C
 	if err := cmd.Start(); err != nil {
 		return away, err
 	}

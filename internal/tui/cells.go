@@ -44,6 +44,19 @@ func Cut(text string, width int) string {
 	return text
 }
 
+// cutLeft is the end of a legible text, at most width columns of it: where somebody
+// is writing.
+func cutLeft(text string, width int) string {
+	if Cells(text) <= width {
+		return text
+	}
+	runes := []rune(text[max(len(text)-4*width, 0):]) // no rune is longer
+	for len(runes) > 0 && Cells(string(runes)) > width-1 {
+		runes = runes[1:]
+	}
+	return "…" + strings.TrimPrefix(string(runes), "\uFFFD")
+}
+
 // Fill is Cut, padded to exactly width columns.
 func Fill(text string, width int) string {
 	text = Cut(text, width)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +125,39 @@ func wants(t *testing.T, m *model, texts ...string) {
 		if !strings.Contains(shown(m), text) {
 			t.Errorf("%q is not on the screen:\n%s", text, shown(m))
 		}
+	}
+}
+
+// Of a long filter, the end is in sight: there somebody writes.
+func TestTheEndOfALongFilterIsSeen(t *testing.T) {
+	m := screenOf(t, &stand{board: boardOf(queued("api/one", 1))}, 80, 24)
+	press(m, "/")
+	m.Update(tea.PasteMsg{Content: strings.Repeat("世", 500) + strings.Repeat("x", 90)})
+	press(m, "Y")
+	wants(t, m, "xxxY_")
+	for _, line := range m.screen() {
+		if n := Cells(ansi.Strip(line)); n > 80 {
+			t.Errorf("a line has %d columns: %q", n, line)
+		}
+	}
+}
+
+// A terminal that is gone ends the screen, SIGHUP or not: no key could.
+func TestATerminalThatIsGoneEndsIt(t *testing.T) {
+	read, write, err := os.Pipe() // no terminal either: what counts is the end of it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	_ = write.Close()
+	sig, err := Run(t.Context(), &stand{board: boardOf()}, Words{}, Terminal{In: read, Out: null, Plain: true})
+	if sig != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("Run = %v, %v", sig, err)
 	}
 }
 

@@ -15,6 +15,7 @@ package tui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -61,8 +62,10 @@ func Run(ctx context.Context, src Source, words Words, at Terminal) (syscall.Sig
 	}
 	// The signals are ours: of SIGHUP the library knows nothing, and what it makes
 	// of the others is no way to end. Nor may it ask tmux for its colours.
-	p := tea.NewProgram(newModel(src, words, paint{plain: at.Plain}, w), tea.WithInput(at.In), tea.WithOutput(at.Out),
+	in := &keyboard{File: at.In}
+	p := tea.NewProgram(newModel(src, words, paint{plain: at.Plain}, w), tea.WithInput(in), tea.WithOutput(at.Out),
 		tea.WithoutSignalHandler(), tea.WithColorProfile(profile), tea.WithFPS(20))
+	in.gone = p.Quit
 	caught, end := quitAtSignal(p)
 	_, err := p.Run()
 	end()
@@ -71,7 +74,31 @@ func Run(ctx context.Context, src Source, words Words, at Terminal) (syscall.Sig
 	if sig := caught(); sig != 0 || errors.Is(err, tea.ErrInterrupted) {
 		return sig, nil
 	}
-	return 0, err
+	return 0, errors.Join(err, in.err())
+}
+
+// keyboard is the terminal to read from. Not every terminal that goes sends a
+// SIGHUP: one that is not ours to be controlled by, or under nohup, just ends, and
+// so do we, who could be left by no key any more.
+type keyboard struct {
+	*os.File
+	gone func()
+	why  atomic.Pointer[error]
+}
+
+func (k *keyboard) Read(text []byte) (int, error) {
+	n, err := k.File.Read(text)
+	if err != nil && k.why.CompareAndSwap(nil, &err) {
+		go k.gone() // it waits for whoever reads
+	}
+	return n, err
+}
+
+func (k *keyboard) err() error {
+	if why := k.why.Load(); why != nil {
+		return fmt.Errorf("read the terminal: %w", *why)
+	}
+	return nil
 }
 
 // quitAtSignal lets the first signal end the program, so that the terminal is

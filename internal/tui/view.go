@@ -227,7 +227,7 @@ func (m *model) footer() []string {
 		}
 		return lines[:min(len(lines), m.height/2)]
 	case m.editing:
-		return []string{m.paint.in(strong, Cut("/"+m.filter+"_", m.width))}
+		return []string{m.paint.in(strong, "/"+cutLeft(m.filter+"_", m.width-1))}
 	case m.note != "" && m.failed:
 		return m.told(m.note, true, bad, bad)
 	case m.note != "":

@@ -189,8 +189,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// answers are those under way. None begins once it was waited for them: what is
-// told that the server ends, and what outlives it, are never the same request.
+// answers are those under way. Once somebody waits for their end, none begins.
 type answers struct {
 	mu    sync.Mutex
 	over  bool

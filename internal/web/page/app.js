@@ -94,6 +94,8 @@ function take(card) {
 function heard(kind, m) {
   if (kind === 'bye') return;
   gone(null);
+  late(m.looking_s ?? 0);
+  if (!m.at) return; // nothing was seen yet
   state.at = m.at;
   state.skew = Date.parse(m.at) - Date.now();
   if (kind === 'full') {
@@ -122,7 +124,7 @@ function heard(kind, m) {
   }
   if (m.samples) {
     state.samples.push(...m.samples);
-    state.samples = state.samples.slice(-200);
+    state.samples = state.samples.filter((s) => s.at <= m.at).slice(-200); // a clock may be set back
     dirty.pools = true;
   }
   if (m.cards || m.gone) dirty.map = dirty.line = true;
@@ -161,9 +163,17 @@ function banner(id, kind, text) {
   put(b, text);
 }
 
+// late says that a look goes on for longer than looks do, and of when the last was.
+function late(seconds) {
+  banner('late', 'wait', seconds >= 5 && `◷ handsel web has been looking at the home for ${seconds} s${state.at ? `; what you see is from ${clock(state.at)}` : ''}.`);
+}
+
 // gone says that handsel web does not answer, and since when; null: it does.
 function gone(since) {
-  document.body.classList.toggle('stale', since !== null);
+  const stale = since !== null;
+  if (document.body.classList.contains('stale') !== stale) announce(stale ? 'handsel web does not answer. What is shown is old.' : 'handsel web answers again.');
+  document.body.classList.toggle('stale', stale);
+  if (stale) late(0);
   banner('server', 'deny', since && `✕ handsel web does not answer${state.at ? `; what you see is from ${clock(state.at)}` : ''}. It is tried again and again.`);
 }
 
@@ -220,7 +230,7 @@ const gauges = new Map(); // name → li
 function renderPools(h) {
   const seen = new Set();
   const pools = h.pools.filter((p) => p.cap > 0 || p.held > 0);
-  for (const p of pools) {
+  for (const [i, p] of pools.entries()) {
     seen.add(p.name);
     let li = gauges.get(p.name);
     if (!li) {
@@ -228,12 +238,11 @@ function renderPools(h) {
       const b = el('button', { type: 'button', onclick: () => side.show(x, 'pool ' + p.name, () => b.focus()) });
       li = el('li', {}, b);
       gauges.set(p.name, li);
-      $('pools').append(li);
     }
     const text = p.cap > 0 ? `${p.held} of ${p.cap}` : `${p.held}, no cap`;
     const extra = [p.draining && 'over its cap', p.orphaned > 0 && plural(p.orphaned, 'orphan')].filter(Boolean).join(', ');
     li.firstChild.replaceChildren(el('span', { class: 'name' }, p.name), el('span', { class: 'num' }, text), extra && el('span', { class: 'extra' }, '✕ ' + extra), bar(p.held, p.cap), trend(p.name, state.samples, now()));
-    $('pools').append(li);
+    if ($('pools').children[i] !== li) $('pools').insertBefore(li, $('pools').children[i] ?? null); // what is moved loses the focus
   }
   for (const [name, li] of gauges) {
     if (seen.has(name)) continue;

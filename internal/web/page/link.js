@@ -15,8 +15,8 @@ async function read(res) {
   let body;
   try {
     body = await res.json();
-  } catch {
-    body = { error: { code: 'failed', message: 'the answer cannot be read' } };
+  } catch { // it broke off, or is none of ours: nothing is known, whatever its status
+    throw new Refused(res.status, { code: 'failed', message: 'the answer cannot be read' });
   }
   if (!res.ok) throw new Refused(res.status, body.error ?? { code: 'failed', message: 'status ' + res.status });
   return body;

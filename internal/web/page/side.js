@@ -189,13 +189,15 @@ export class Side {
       answer.className = 'answer';
       try {
         const done = await act(what.verb, body);
-        d.close();
+        if (form.isConnected) d.close(); // it may be closed, and ask something else by now
         this.said([done.message, ...done.warnings].join('. '));
         this.stale = true;
       } catch (err) {
         if (!(err instanceof Refused) && !(err instanceof TypeError)) throw err;
+        const text = err instanceof Refused ? `✕ Refused (${err.code}): ${err.message}` : '✕ handsel web does not answer; nothing is known of what became of it.';
         answer.className = 'answer deny';
-        put(answer, err instanceof Refused ? `✕ Refused (${err.code}): ${err.message}` : '✕ handsel web does not answer; nothing is known of what became of it.');
+        put(answer, text);
+        if (!form.isConnected) this.said(`${what.label} ${what.of}: ${text}`);
       } finally {
         go.disabled = false;
       }
