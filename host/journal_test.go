@@ -19,22 +19,25 @@ import (
 	"github.com/handsel/handsel/internal/record"
 )
 
-// The books of a long life: this many events, half of them in the database and
-// half in the file.
-const many = 100_000
+// The books of a long life have so many events, half of them in the database and
+// half in the file; those of a test fewer, as each of the former is committed.
+const (
+	longLife = 100_000
+	many     = 20_000
+)
 
 var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
 // books is a home with many events. Those of the file stand between now and many
 // milliseconds ago, every third of them of the lane "odd".
-func books(t testing.TB) *handsel.Home {
+func books(t testing.TB, many int) *handsel.Home {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "home")
 	at := home.Dir{Path: dir, From: home.Variable}
 	if err := at.Ensure(); err != nil {
 		t.Fatal(err)
 	}
-	fillDatabase(t, filepath.Join(dir, database))
+	fillDatabase(t, filepath.Join(dir, database), many)
 	var text bytes.Buffer
 	for i := range many / 2 {
 		lane := "even"
@@ -66,7 +69,7 @@ func books(t testing.TB) *handsel.Home {
 }
 
 // fillDatabase writes many/2 events: two for each attempt.
-func fillDatabase(t testing.TB, path string) {
+func fillDatabase(t testing.TB, path string, many int) {
 	t.Helper()
 	db, err := queue.Open(t.Context(), path)
 	if err != nil {
@@ -115,7 +118,7 @@ func chosen(t testing.TB, h *handsel.Home, f handsel.JournalFilter) (all []hands
 }
 
 func TestManyEventsAreListedAndFiltered(t *testing.T) {
-	h := books(t)
+	h := books(t, many)
 	all := chosen(t, h, handsel.JournalFilter{})
 	if len(all) != many {
 		t.Fatalf("%d events, want %d", len(all), many)
@@ -153,7 +156,7 @@ func TestManyEventsAreListedAndFiltered(t *testing.T) {
 }
 
 func BenchmarkJournal(b *testing.B) {
-	h := books(b)
+	h := books(b, longLife)
 	for _, bb := range []struct {
 		name string
 		f    handsel.JournalFilter

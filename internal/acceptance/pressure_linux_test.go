@@ -25,6 +25,9 @@ func eatsMemory() bool {
 		var mem []byte
 		if mem, err = unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err == nil {
 			for i := 0; i < n; i += 4096 {
+				if i%(64<<20) == 0 {
+					fmt.Print(".") // a machine may be slow to find it
+				}
 				mem[i] = 1
 			}
 			fmt.Println("eaten")
@@ -89,7 +92,10 @@ func memoryRound(t *testing.T, unit, round int) (again string) {
 
 	eats := &exec.Cmd{Path: "/proc/self/exe", Args: []string{eater, strconv.Itoa(unit + unit/2)}}
 	food := start(t, eats)
-	eventually(t, "the memory is taken", func() bool { return strings.Contains(food.printed(), "eaten") })
+	for taken := ""; !strings.Contains(taken, "eaten"); {
+		eventually(t, "more of the memory is taken", func() bool { return food.printed() != taken })
+		taken = food.printed()
+	}
 	log := fmt.Sprint("log", round)
 	held := start(t, p.agent("--wait", "10m", "--", "log", p.file(log)))
 	eventually(t, "the start is held, or not", func() bool {
