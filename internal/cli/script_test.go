@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Files:     scripts,
-		Deadline:  time.Now().Add(4 * time.Minute),
+		Deadline:  time.Now().Add(9 * time.Minute), // before the package's own, so that it says which script
 		Setup:     func(env *testscript.Env) error { return setUp(env, agent) },
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
