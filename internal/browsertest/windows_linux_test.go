@@ -192,7 +192,7 @@ func (s *Stage) terminal(t *testing.T) *terminal {
 	screen := &terminal{t, t.TempDir()}
 	t.Cleanup(func() { _ = screen.tmux("kill-server").Run() })
 	start := screen.tmux("new-session", "-d", "-x", "180", "-y", "45", "exec '"+s.Handsel+"' top")
-	start.Dir, start.Env = s.Dir, append(without(s.env, "TERM=", "TMUX"), "TERM=xterm", "TMUX_TMPDIR="+screen.dir)
+	start.Dir, start.Env = s.Dir, append(without(s.env, "TERM=", "TMUX"), "TERM=xterm", "SHELL=/bin/sh", "TMUX_TMPDIR="+screen.dir)
 	if out, err := start.CombinedOutput(); err != nil {
 		t.Fatalf("tmux: %v\n%s", err, out)
 	}

@@ -26,7 +26,8 @@ func tmux(ts *testscript.TestScript, args ...string) (string, error) {
 	for _, name := range []string{"PATH", "HANDSEL_HOME", "HANDSEL_CONFIG", "HANDSEL_MAX_AGENTS", "HANDSEL_MAX_AGENTS_CODEX", "FAKEAGENT_LIFE", "GORACE", "WORK", "HOME"} {
 		c.Env = append(c.Env, name+"="+ts.Getenv(name))
 	}
-	c.Env = append(c.Env, "LANG=C.UTF-8", "TERM=xterm-256color")
+	// tmux starts its command by a shell, and that of a user like nobody starts none.
+	c.Env = append(c.Env, "LANG=C.UTF-8", "TERM=xterm-256color", "SHELL=/bin/sh")
 	for _, name := range []string{"NO_COLOR", "HANDSEL_AGENT_DEPTH", "TESTSCRIPT_COMMAND", "GOCOVERDIR"} {
 		if value := ts.Getenv(name); value != "" {
 			c.Env = append(c.Env, name+"="+value)
