@@ -42,7 +42,7 @@ var scenarios = []scenario{
 	{"agent: cancel", agentCancelled},
 }
 
-// TestRealEnginesRunUnchangedAndLeaveNothing is issue 2's claim about the CLIs
+// TestRealEnginesRunUnchangedAndLeaveNothing is what we say of the CLIs
 // people use: unchanged output and status (S20), and an end that takes the
 // whole tree (S21, S21a), whatever the engine itself leaves behind.
 func TestRealEnginesRunUnchangedAndLeaveNothing(t *testing.T) {
