@@ -75,9 +75,8 @@ clean: ## remove what the build and the checks made here
 fmt: ## gofmt
 	@bash tools/fmt.sh
 
-vet: ## go vet, without the test seams and with all of them
+vet: ## go vet without the test seams; the lint step has it with all of them
 	$(GO) vet ./...
-	$(GO) vet -tags failpoint,engines,browser ./...
 
 lint: ## golangci-lint for the Go code, shellcheck for the scripts
 	$(GO) tool -modfile=tools/go.mod golangci-lint run

@@ -62,14 +62,14 @@ func available(t *testing.T) int {
 	return 0
 }
 
-// TestMemoryHoldsAndLetsGo is P2 with the memory of this machine: a floor a
-// gigabyte below what is free, a process that takes one and a half, a start that
+// TestMemoryHoldsAndLetsGo is P2 with the memory of this machine: a floor half a
+// gigabyte below what is free, a process that takes three quarters, a start that
 // is held by it, names memory and not a pool, and goes on once that has ended;
 // and what runs is not touched. On a small machine all is smaller. Others use
 // the memory too, so a round in which they moved the floor is played again.
 func TestMemoryHoldsAndLetsGo(t *testing.T) {
 	t.Parallel()
-	unit := min(1<<30, available(t)/4)
+	unit := min(1<<29, available(t)/4)
 	for round := 1; ; round++ {
 		again := memoryRound(t, unit, round)
 		if again == "" {
