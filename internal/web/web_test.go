@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -702,29 +703,40 @@ func TestSamplesGoOnWhenTheClockIsSetBack(t *testing.T) {
 }
 
 func TestNobodyLooksWhileNobodyReads(t *testing.T) {
-	w := open(t).enter()
-	s := w.stream()
-	s.next("full")
-	s.next("beat")
-	s.res.Body.Close()
-	looks := func() int {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.looks
-	}
-	// The hub has forgotten the reader once another, that leaves at once, is the only one.
-	for quiet, last := 0, -1; quiet < 3; {
-		time.Sleep(30 * time.Millisecond)
-		if n := looks(); n == last {
-			quiet++
-		} else {
-			quiet, last = 0, n
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{}
+		h := newHub(Options{Look: s, Journal: s.journal, pace: pace{}.orReal()})
+		ctx, stop := context.WithCancel(t.Context())
+		go h.run(ctx)
+		read := func() (full string) {
+			c, ok := h.join(ctx)
+			if !ok {
+				t.Fatal("no reader is let in")
+			}
+			defer h.leave(c)
+			for m := range c.messages {
+				if m.kind == "full" {
+					return string(m.data)
+				}
+			}
+			t.Fatal("the reader was dropped")
+			return ""
 		}
-	}
-	w.set(card("7", "resource"))
-	if e := w.stream().next("full"); len(e.Cards) != 1 || e.Cards[0].ID != "7" {
-		t.Errorf("after a pause, the whole is old: %+v", e)
-	}
+		read()
+		synctest.Wait()
+		before := s.looks
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if before == 0 || s.looks != before {
+			t.Errorf("%d looks while somebody read, %d after an hour in which nobody did", before, s.looks)
+		}
+		s.set(card("7", "resource"))
+		if full := read(); !strings.Contains(full, `"id":"7"`) {
+			t.Errorf("after a pause, the whole is old: %s", full)
+		}
+		stop()
+		<-h.ended
+	})
 }
 
 // A reader that takes nothing is dropped; the others, and it when it comes again,
