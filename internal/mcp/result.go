@@ -31,25 +31,14 @@ const (
 
 // outcome is the data of result's answer.
 type outcome struct {
-	V        int             `json:"v"`
-	Run      string          `json:"run"`
-	Lane     string          `json:"lane,omitempty"`
-	State    string          `json:"state"`
-	Outcome  string          `json:"outcome,omitempty"`
-	Success  bool            `json:"success"`
-	Result   string          `json:"result,omitempty"`
-	Kind     string          `json:"kind,omitempty"`
-	Message  string          `json:"message,omitempty"`
-	ExitCode *int            `json:"exit_code,omitempty"`
-	Signal   int             `json:"signal,omitempty"`
-	Reason   *handsel.Reason `json:"reason,omitempty"`
-	Review   string          `json:"review,omitempty"`
-	Session  string          `json:"session_id,omitempty"`
-	Usage    *handsel.Usage  `json:"usage,omitempty"`
-	Text     string          `json:"text,omitempty"`
-	From     string          `json:"text_from,omitempty"`
-	Cut      int64           `json:"text_cut_bytes,omitempty"` // how many bytes of it are missing
-	Note     string          `json:"note,omitempty"`           // why there is no text
+	V int `json:"v"`
+	brief
+	Session string         `json:"session_id,omitempty"`
+	Usage   *handsel.Usage `json:"usage,omitempty"`
+	Text    string         `json:"text,omitempty"`
+	From    string         `json:"text_from,omitempty"`
+	Cut     int64          `json:"text_cut_bytes,omitempty"` // how many bytes of it are missing
+	Note    string         `json:"note,omitempty"`           // why there is no text
 }
 
 // result tells what came of a run.
@@ -62,10 +51,7 @@ func (s *server) result(ctx context.Context, c *call1) (*sdk.CallToolResult, err
 }
 
 func (s *server) resultOf(ctx context.Context, k *handsel.KnownRun, most int) (*sdk.CallToolResult, error) {
-	out := outcome{
-		V: 1, Run: k.ID, Lane: k.Lane, State: k.State, Outcome: k.Outcome, Success: k.Succeeded(), Result: k.Result, Kind: k.Kind, Message: k.Message,
-		ExitCode: k.ExitCode, Signal: k.Signal, Reason: k.Reason, Review: k.Review, Session: k.Session, Usage: k.Usage,
-	}
+	out := outcome{V: 1, brief: briefOf(k), Session: k.Session, Usage: k.Usage}
 	if !k.Ended() {
 		out.Note = "it has not ended"
 		return told(out, "%s\nIt is still_running. next: wait {\"runs\": \"%s\"}", runLine(k), k.ID), nil
