@@ -758,6 +758,10 @@ func TestSlowReaderIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	// Else the kernel may take all of it: up to tcp_rmem's most, often 32 MiB.
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: %s\r\nCookie: %s=%s\r\n%s: %s\r\n\r\n", w.s.Addr(), w.cookie.Name, w.cookie.Value, keyHeader, w.key)
 	fast := w.stream()
 	fast.next("full")
