@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -353,5 +355,43 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file that is replaced between the opening and the judging of it has no name any
+// more. That is no fault of the file, and what was read of it stood a moment ago.
+func TestFileIsReadWhileItIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	must(t, WriteFile(path, []byte("0")))
+	read := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-read:
+				return
+			default:
+			}
+			if err := WriteFile(path, []byte(strconv.Itoa(n))); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer close(read)
+	folder, err := OpenFolder(dir)
+	must(t, err)
+	defer folder.Close()
+	for range 5000 {
+		for name, read := range map[string]func() ([]byte, error){
+			"by its path": func() ([]byte, error) { return ReadFile(path, 100) },
+			"in a folder": func() ([]byte, error) { return folder.ReadFile("x", 100) },
+		} {
+			if data, err := read(); err != nil || len(data) == 0 {
+				t.Fatalf("%s: %q, %v", name, data, err)
+			}
+		}
 	}
 }
