@@ -8,6 +8,7 @@ import (
 
 	"github.com/handsel/handsel/internal/journal"
 	"github.com/handsel/handsel/internal/machine"
+	"github.com/handsel/handsel/internal/api"
 	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/runs"
 	"github.com/handsel/handsel/internal/status"
@@ -122,6 +123,13 @@ func (w *Watch) Look(ctx context.Context) *Board {
 	b.deal(q.Rows, all)
 	b.note(b.Status.Problems...)
 	return b
+}
+
+// Dispatched tells whether a dispatcher has the home, by its lock alone. It costs
+// some milliseconds where one has, however much there is to look at.
+func (w *Watch) Dispatched() bool {
+	_, has := api.Judge(w.home.dir)
+	return has
 }
 
 func (b *Board) note(problems ...string) {

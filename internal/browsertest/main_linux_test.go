@@ -148,6 +148,8 @@ type boards struct {
 	verdict chan error // what becomes of the next one
 }
 
+func (h *boards) Dispatched() bool { return true }
+
 func (h *boards) Look(context.Context) *handsel.Board {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,6 +46,7 @@ type hub struct {
 	full    []byte // of the present seq; nil: to be made
 	looked  bool
 	began   time.Time // the look that goes on
+	has     bool      // a dispatcher had the home when it was asked last
 }
 
 func newHub(o Options) *hub {
@@ -86,12 +87,14 @@ type seen struct {
 	took  time.Duration
 }
 
-// run looks while somebody reads, and tells everybody what changed. It returns
-// when ctx has ended and every reader has left.
+// run looks while somebody reads, and tells everybody what changed. Where a look
+// takes long, the next one is long in coming, but not when a dispatcher came or went
+// meanwhile, which is asked with each beat (W14). It returns when ctx has ended and
+// every reader has left.
 func (h *hub) run(ctx context.Context) {
 	defer close(h.ended)
-	looks := make(chan seen)
-	looking := false
+	looks, asked := make(chan seen), make(chan bool)
+	looking, asking := false, false
 	next := time.NewTimer(0)
 	next.Stop()
 	beat := time.NewTicker(h.o.pace.beat)
@@ -99,7 +102,7 @@ func (h *hub) run(ctx context.Context) {
 	r := &reader{o: h.o}
 	done := ctx.Done()
 	for {
-		if ctx.Err() != nil && len(h.clients) == 0 && !looking {
+		if ctx.Err() != nil && len(h.clients) == 0 && !looking && !asking {
 			return
 		}
 		select {
@@ -129,7 +132,17 @@ func (h *hub) run(ctx context.Context) {
 		case <-beat.C:
 			if len(h.clients) > 0 && done != nil {
 				h.send(message{"beat", h.beat(looking)})
+				if !asking {
+					asking = true
+					go func() { asked <- h.o.Look.Dispatched() }()
+				}
 			}
+		case has := <-asked:
+			asking = false
+			if has != h.has && !looking && done != nil {
+				next.Reset(0)
+			}
+			h.has = has
 		}
 	}
 }

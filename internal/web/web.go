@@ -34,6 +34,7 @@ import (
 // Looker takes looks at one home. *handsel.Watch is one.
 type Looker interface {
 	Look(ctx context.Context) *handsel.Board
+	Dispatched() bool // may be asked while a look goes on
 }
 
 // Home is what the page asks and has done. *handsel.Home is one.

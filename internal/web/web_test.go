@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,18 +36,26 @@ type stage struct {
 	err    error // of the next thing that is done
 	wait   chan struct{}
 	stuck  chan struct{} // a look waits for its end
+	takes  time.Duration // each look
+	gone   atomic.Bool   // the dispatcher is
 }
+
+func (s *stage) Dispatched() bool { return !s.gone.Load() }
 
 func (s *stage) Look(context.Context) *handsel.Board {
 	if s.stuck != nil {
 		<-s.stuck
 	}
+	time.Sleep(s.takes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
 	b := s.board
 	b.V, b.Root, b.Mode, b.At.Time = 1, "/somewhere", "waiter", time.Now()
 	b.Dispatcher.State, b.Status = handsel.DispatcherNone, &handsel.Snapshot{}
+	if !s.gone.Load() {
+		b.Dispatcher.State = handsel.DispatcherAnswers
+	}
 	b.Cards = append([]handsel.Card{}, s.board.Cards...)
 	return &b
 }
@@ -735,6 +744,40 @@ func TestNobodyLooksWhileNobodyReads(t *testing.T) {
 			t.Errorf("after a pause, the whole is old: %s", full)
 		}
 		stop()
+		<-h.ended
+	})
+}
+
+// However long a look takes and the rest after it, a dispatcher that is killed is
+// seen within the beat and one look (W14).
+func TestKilledDispatcherIsSeenInTheRestAfterALongLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{takes: 900 * time.Millisecond}
+		h := newHub(Options{Look: s, Journal: s.journal, pace: pace{}.orReal()})
+		ctx, stop := context.WithCancel(t.Context())
+		go h.run(ctx)
+		c, ok := h.join(ctx)
+		if !ok {
+			t.Fatal("no reader is let in")
+		}
+		until := func(text string) {
+			for m := range c.messages {
+				if strings.Contains(string(m.data), text) {
+					return
+				}
+			}
+			t.Fatalf("dropped before %s was said", text)
+		}
+		until(`"state":"answers"`)
+		time.Sleep(3 * time.Second) // one beat has asked by now
+		s.gone.Store(true)
+		killed := time.Now()
+		until(`"state":"none"`)
+		if took := time.Since(killed); took > 3*time.Second {
+			t.Errorf("it was said after %v", took)
+		}
+		stop()
+		h.leave(c)
 		<-h.ended
 	})
 }
