@@ -292,7 +292,7 @@ func TestLeftoversAreNoDamage(t *testing.T) {
 // A newer schema is refused without a byte written, wherever its version is: in
 // the file, or still in the log.
 func TestNewerIsRefusedUntouched(t *testing.T) {
-	newer := append(slices.Clone(steps), "CREATE TABLE later (a TEXT) STRICT;")
+	newer := append(slices.Clone(steps()), "CREATE TABLE later (a TEXT) STRICT;")
 	for _, tt := range []struct {
 		name  string
 		clean bool
@@ -332,12 +332,12 @@ func TestOlderIsBackedUpAndBroughtUp(t *testing.T) {
 	r := claimed(t, db, "a")
 	must(t, db.Close())
 
-	broken := append(slices.Clone(steps), "ALTER TABLE attempts ADD COLUMN colour TEXT; INSERT INTO nowhere VALUES (1);")
+	broken := append(slices.Clone(steps()), "ALTER TABLE attempts ADD COLUMN colour TEXT; INSERT INTO nowhere VALUES (1);")
 	if db, err := openWith(path, broken); err == nil {
 		db.Close()
 		t.Fatal("a step that fails succeeded")
 	}
-	better := append(slices.Clone(steps), "ALTER TABLE attempts ADD COLUMN colour TEXT;", "UPDATE attempts SET colour = 'blue';")
+	better := append(slices.Clone(steps()), "ALTER TABLE attempts ADD COLUMN colour TEXT;", "UPDATE attempts SET colour = 'blue';")
 	db, err := openWith(path, better)
 	must(t, err)
 	must(t, db.use(func() error {

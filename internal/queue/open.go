@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -26,7 +27,7 @@ var schema embed.FS
 
 // steps are the texts that make version 1 of nothing, version 2 of version 1,
 // and so on. Version is their number.
-var steps = mustRead(schema)
+var steps = sync.OnceValue(func() []string { return mustRead(schema) })
 
 func mustRead(files fs.FS) (texts []string) {
 	names, err := fs.Glob(files, "schema/*.sql")
@@ -75,7 +76,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return openWith(path, steps)
+	return openWith(path, steps())
 }
 
 func openWith(path string, steps []string) (*DB, error) {
