@@ -86,7 +86,7 @@ model: ## check the handoff's model with spin, and that broken variants of it fa
 	@bash tools/model.sh
 
 race: ## the tests, under the race detector
-	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 10m ./...
+	GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 10m ./...
 
 failpoint: ## the tests of packages that inject failures, in a build that can
 	@bash tools/failpoint.sh

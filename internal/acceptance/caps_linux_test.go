@@ -322,15 +322,11 @@ func TestLimitsEndEveryShape(t *testing.T) {
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	p := ordinary(t).with("HANDSEL_MAX_AGENTS=1")
-	rounds := 40
-	if os.Getenv("HANDSEL_SOAK") != "" {
-		rounds = 1000
-	}
 	shown := map[string]int{}
-	for i := range rounds {
+	for i := range part(40, 1000) {
 		note := p.file(fmt.Sprint("note", i))
 		c := start(t, p.agent("--wait", "0", "--", "pid", note, "then", "sleep", "600"))
-		timer := time.NewTimer(time.Duration(i%20) * time.Millisecond)
+		timer := time.NewTimer(time.Duration(i*7%20) * time.Millisecond) // all of them in twenty rounds, and of few rounds a spread
 		<-timer.C
 		c.id.signal(syscall.SIGKILL)
 		c.wait()

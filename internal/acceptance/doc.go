@@ -9,5 +9,6 @@
 //
 // The executable is HANDSEL_BIN, else one built from this tree. A build with
 // the tag failpoint runs only the tests named TestSeam: those that need the
-// test seams (clause C16). HANDSEL_SOAK makes the storms long.
+// test seams (clause C16). HANDSEL_SOAK makes the storms long; TESTED_IN_FULL
+// makes their rounds fewer, where they only run once more as another user.
 package acceptance

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endings is how many runs TestRecordsAgreeWithWhatHappened makes; with
+// endings is how many runs TestRecordsAgreeWithWhatHappened makes (see part); with
 // HANDSEL_SOAK a thousand.
 const endings = 40
 
@@ -310,10 +310,7 @@ func (e ending) recorded(p *place, label string, printed int) (wrong []string) {
 // ends, its record, its outcome file and handsel's own status say what happened.
 func TestRecordsAgreeWithWhatHappened(t *testing.T) {
 	t.Parallel()
-	many := endings
-	if os.Getenv("HANDSEL_SOAK") != "" {
-		many = 1000
-	}
+	many := part(endings, 1000)
 	p := plays(t)
 	rng := rand.New(rand.NewPCG(seed(t), 0))
 	t.Run("runs", func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,8 +28,8 @@ import (
 
 // The scripts in testdata are what a user could type. `handsel` in them is this
 // test binary started again under that name, or the executable that HANDSEL_BIN
-// names. Each script has a home of its own, and these commands besides
-// testscript's:
+// names; under the race detector it is either of two (see chooser). Each script
+// has a home of its own, and these commands besides testscript's:
 //
 //	exits N CMD…         run CMD; its status must be exactly N, or 128+N by signal N
 //	shows REGEXP CMD…    run CMD again and again until its stdout matches
@@ -49,7 +50,15 @@ import (
 // runner runs the tests with one stand-in agent for all of them.
 type runner struct{ m *testing.M }
 
-func (r runner) Run() int { return fakeagent.Main(r.m) }
+func (r runner) Run() int {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", "4") // scripts wait for what they started half of their time
+	}
+	return fakeagent.Main(r.m)
+}
 
 func TestMain(m *testing.M) {
 	testscript.Main(runner{m}, map[string]func(){
@@ -66,7 +75,10 @@ const patience = 60 * time.Second
 const mark = "HANDSEL_SCRIPT"
 
 func TestScripts(t *testing.T) {
-	agent := fakeagent.Build(t)
+	agent, handsel := fakeagent.Build(t), os.Getenv("HANDSEL_BIN")
+	if handsel == "" {
+		handsel = theHandsel(t)
+	}
 	scripts, err := filepath.Glob(filepath.Join("testdata", "*.txtar"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatal("no scripts: ", err)
@@ -80,7 +92,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Files:     scripts,
 		Deadline:  time.Now().Add(9 * time.Minute), // before the package's own, so that it says which script
-		Setup:     func(env *testscript.Env) error { return setUp(env, agent) },
+		Setup:     func(env *testscript.Env) error { return setUp(env, agent, handsel) },
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "shows": shows, "held": held, "freed": freed, "signal": signalNoted, "gone": gone, "settled": settled,
@@ -101,7 +113,7 @@ func condition(name string) (bool, error) {
 }
 
 // setUp gives a script its home, the programs it may call, and an end.
-func setUp(env *testscript.Env, agent string) error {
+func setUp(env *testscript.Env, agent, handsel string) error {
 	bin := filepath.Join(env.WorkDir, ".bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return err
@@ -110,8 +122,8 @@ func setUp(env *testscript.Env, agent string) error {
 	for _, engine := range []string{"claude", "codex", "gemini", "pi"} {
 		programs[engine] = agent
 	}
-	if built := os.Getenv("HANDSEL_BIN"); built != "" {
-		programs["handsel"] = built
+	if handsel != "" {
+		programs["handsel"] = handsel
 	}
 	for name, target := range programs {
 		if err := os.Symlink(target, filepath.Join(bin, name)); err != nil {

@@ -115,7 +115,7 @@ func newWorld(t *testing.T, admits bool, change func(*Config)) *world {
 	}
 	w := &world{T: t, home: at, born: time.Now()}
 	w.cfg = Config{
-		Home: at, Version: "test", Driver: []string{exe}, Env: []string{"HANDSEL_TEST_DRIVER=stays", "HANDSEL_HOME=" + at.Path},
+		Home: at, Version: "test", Driver: []string{exe}, Env: []string{"HANDSEL_TEST_DRIVER=stays", "HANDSEL_HOME=" + at.Path, "GORACE=atexit_sleep_ms=10"},
 		Admit: newRoom(admits).admit(at), Log: slog.New(slog.NewTextHandler(testWriter{t}, nil)), AckWindow: patience / 3,
 	}
 	w.cfg.Mode = func() error {
