@@ -98,9 +98,10 @@ type commandAnswer struct {
 const soonest = time.Second
 
 // goodFor is how long an answer is good for: as configured, and not beyond the time
-// that it named itself.
-func (c *commandAnswer) goodFor(every time.Duration, now time.Time) time.Duration {
-	if c.Answer != AnswerGo && c.Until.After(now) {
+// that it named itself, which may have passed by now. One that had passed when the
+// command began, of which it thus knew, means nothing.
+func (c *commandAnswer) goodFor(every time.Duration, began, now time.Time) time.Duration {
+	if c.Answer != AnswerGo && c.Until.After(began) {
 		return min(every, max(c.Until.Sub(now), soonest))
 	}
 	return every
@@ -143,12 +144,13 @@ func (h *Home) ask(ctx context.Context, who quota.Account, conf config.QuotaConf
 		said = found
 		return ok
 	}, func() ([]byte, error) {
+		began := quota.Now().Wall
 		answer, err := askCommand(ctx, who, conf.Command, limit)
 		if err != nil {
 			return nil, err
 		}
 		now := quota.Now()
-		answer.V, answer.Asked, answer.At, answer.Boot, answer.AtMS, answer.EveryMS = 1, asked, now.Wall.UTC(), now.Boot, now.Since.Milliseconds(), answer.goodFor(every, now.Wall).Milliseconds()
+		answer.V, answer.Asked, answer.At, answer.Boot, answer.AtMS, answer.EveryMS = 1, asked, now.Wall.UTC(), now.Boot, now.Since.Milliseconds(), answer.goodFor(every, began, now.Wall).Milliseconds()
 		said = answer
 		return json.Marshal(answer)
 	})

@@ -12,9 +12,10 @@ import (
 
 // chooser is what the scripts start as `handsel` under the race detector. A
 // program that looks for races takes ten times as long to start, and finds
-// nothing in a verb that asks or decides, prints and ends: one goroutine does
-// all of that. The scripts start those most of all, so they get the same code
-// built plainly. What lives long or does several things at once is race-built,
+// next to nothing in a verb that asks or decides, prints and ends: one goroutine
+// does nearly all of that, and what it calls has tests of its own that are
+// race-built. The scripts start those most of all, so they get the same code built
+// plainly. What lives long or does several things at once is race-built,
 // and with it all that it starts: dispatchers, drivers, runs. So is a verb that
 // is not in this list. Which one was started cannot be told from within: the
 // shell becomes it.
