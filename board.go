@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/handsel/handsel/internal/api"
 	"github.com/handsel/handsel/internal/journal"
 	"github.com/handsel/handsel/internal/machine"
-	"github.com/handsel/handsel/internal/api"
 	"github.com/handsel/handsel/internal/record"
 	"github.com/handsel/handsel/internal/runs"
 	"github.com/handsel/handsel/internal/status"
