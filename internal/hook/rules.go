@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -11,7 +13,6 @@ import (
 type gate struct {
 	at    int
 	pools []string
-	way   way
 }
 
 // Gated is the line with a gate in front of each command that a rule names: rules
@@ -23,10 +24,55 @@ type gate struct {
 // gate, which would refuse it.
 func Gated(line, exe string, rules map[string][]string, agent func(argv []string) bool) (gated string, ok bool) {
 	gates := gatesOf(line, rules, agent)
-	for _, one := range slices.Backward(gates) {
-		line = line[:one.at] + quoteWord(exe) + " gate " + strings.Join(one.pools, ",") + " -- " + line[one.at:]
+	slices.SortFunc(gates, func(a, b gate) int { return a.at - b.at }) // as they are, unless words before a gate had commands in them
+	var out strings.Builder
+	told, word := 0, quoteWord(exe)
+	for _, one := range gates {
+		out.WriteString(line[told:one.at])
+		out.WriteString(word + " gate " + strings.Join(one.pools, ",") + " -- ")
+		told = one.at
 	}
-	return line, len(gates) > 0
+	out.WriteString(line[told:])
+	return out.String(), len(gates) > 0
+}
+
+// places finds the first gate that runs beside a command: at some level it is in the
+// same pipeline, and elsewhere in it. For each pipeline two are enough, of which one
+// is elsewhere.
+type places map[string][]struct{ gate, element int }
+
+// keys are the pipelines that lead to a command, from the outermost.
+func (w way) keys() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		var key []byte
+		for i, step := range w {
+			key = fmt.Appendf(key, "%d/", step.pipeline)
+			if !yield(i, string(key)) {
+				return
+			}
+			key = fmt.Appendf(key, "%d/", step.element)
+		}
+	}
+}
+
+func (p places) beside(w way) (gate int, ok bool) {
+	for i, key := range w.keys() {
+		for _, one := range p[key] {
+			if one.element != w[i].element && (!ok || one.gate < gate) {
+				gate, ok = one.gate, true
+			}
+		}
+	}
+	return gate, ok
+}
+
+func (p places) add(w way, gate int) {
+	for i, key := range w.keys() {
+		have := p[key]
+		if len(have) == 0 || len(have) == 1 && have[0].element != w[i].element {
+			p[key] = append(have, struct{ gate, element int }{gate, w[i].element})
+		}
+	}
 }
 
 func gatesOf(line string, rules map[string][]string, agent func([]string) bool) (gates []gate) {
@@ -38,6 +84,7 @@ func gatesOf(line string, rules map[string][]string, agent func([]string) bool) 
 		return nil
 	}
 	slices.SortStableFunc(list, func(a, b command) int { return a.words[0].at - b.words[0].at })
+	before := places{}
 	for _, one := range list {
 		found := map[string]bool{}
 		at, ok := judge(one.words, rules, found, 0)
@@ -47,10 +94,11 @@ func gatesOf(line string, rules map[string][]string, agent func([]string) bool) 
 		if len(found) == 0 || agent(texts(one.words[at:])) {
 			continue
 		}
-		i := slices.IndexFunc(gates, func(other gate) bool { return other.way.beside(one.way) })
-		if i < 0 {
-			gates = append(gates, gate{at: one.words[at].at, way: one.way})
-			i = len(gates) - 1
+		i, ok := before.beside(one.way)
+		if !ok {
+			i = len(gates)
+			gates = append(gates, gate{at: one.words[at].at})
+			before.add(one.way, i)
 		}
 		for _, pool := range gates[i].pools {
 			found[pool] = true

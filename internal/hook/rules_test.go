@@ -161,6 +161,17 @@ func TestSecondHookFindsNothingToDo(t *testing.T) {
 	}
 }
 
+// A line may be as long as its client lets it be, and all of it gates.
+func TestLineOfManyGatesIsDoneInOneGo(t *testing.T) {
+	for part, gates := range map[string]int{"make;": 1, "make | cargo build;": 1, "(make | cat) | (cargo build);": 1, "$(make) | cat;": 1} {
+		n := MaxLine / len(part)
+		got, ok := Gated(strings.Repeat(part, n), "H", rules, agent)
+		if found := strings.Count(got, "H gate "); !ok || found != n*gates {
+			t.Errorf("%s %d times: %d gates, %v", part, n, found, ok)
+		}
+	}
+}
+
 func TestDeepNestingIsLeftAlone(t *testing.T) {
 	for _, deep := range []string{"(", "$(", "${x:-", `"$(`, "`", "((", "$((", "{ ", `\`, "bash -c '"} {
 		line := strings.Repeat(deep, 200_000) + "make"

@@ -49,16 +49,6 @@ func (r *reader) calls(c command) bool {
 // way leads to a command: at each level the pipeline, and the place in it.
 type way []struct{ pipeline, element int }
 
-// beside tells whether two commands run at the same time as parts of one pipeline.
-func (w way) beside(other way) bool {
-	for i := range min(len(w), len(other)) {
-		if w[i] != other[i] {
-			return w[i].pipeline == other[i].pipeline
-		}
-	}
-	return false
-}
-
 // reader reads text from left to right; at is the next byte.
 type reader struct {
 	text  string
