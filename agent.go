@@ -86,6 +86,9 @@ func (j *job) build(p *profile.Profile) error {
 	if strings.ContainsRune(string(q.Prompt), 0) {
 		return &BadOption{"prompt", "", "it has a NUL byte"}
 	}
+	if strings.HasPrefix(q.Resume, "-") {
+		return &BadOption{"resume", q.Resume, "it is no conversation's id"}
+	}
 	if j.engine == "" {
 		return &BadOption{"engine", "", "an engine is needed, of --engine or of a profile: one of " + strings.Join(j.settings.engines(), ", ")}
 	}

@@ -1,6 +1,7 @@
 package handsel
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,6 +61,24 @@ type BadOption struct {
 }
 
 func (e *BadOption) Error() string { return fmt.Sprintf("--%s %q: %s", e.Option, e.Value, e.Why) }
+
+// OptionOf is the option that an error is about, in the words of the command line;
+// nil where it is about none.
+func OptionOf(err error) *BadOption {
+	if bad, ok := errors.AsType[*BadOption](err); ok {
+		return bad
+	}
+	if bad, ok := errors.AsType[*BadLane](err); ok {
+		return &BadOption{"lane", bad.Name, bad.Why}
+	}
+	if none, ok := errors.AsType[*NoProfile](err); ok {
+		return &BadOption{"profile", none.Name, none.Error()}
+	}
+	if start, ok := errors.AsType[*StartError](err); ok && start.Kind == proc.NoDir {
+		return &BadOption{"chdir", start.Path, start.Detail}
+	}
+	return nil
+}
 
 // Unconfined refuses a light start of a command that nothing confines: light
 // buys its room by confinement (E6a).

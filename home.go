@@ -61,6 +61,18 @@ func (h *Home) settings() (*inForce, error) {
 	return &inForce{s, s.AnyCap() || countedForPressure(s.Pressure) || s.LeasesDir == "" && env.LeasesExist}, nil
 }
 
+// Usable is why every start is refused here: a configuration that does not parse, a
+// home that is not ours to trust. It creates nothing.
+func (h *Home) Usable() error {
+	if _, err := h.settings(); err != nil {
+		return err
+	}
+	if err := home.Trust(h.dir.Path, true); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // lenient reads the configuration for a look.
 func (h *Home) lenient() (*inForce, []error) {
 	s, problems := config.LoadLenient(h.configEnv())

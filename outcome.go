@@ -143,7 +143,7 @@ func otherClass(err error) string {
 	for _, mend := range []any{
 		new(*BadConfig), new(*BadOption), new(*BadPath), new(*Unconfined), new(*Unconfinable), new(*CannotConfine), new(*Boundless), new(*NetworkFS), new(*Untrusted), new(*UntrustedLock),
 		new(*BadLane), new(*LaneMismatch), new(*NewerLane), new(*NotFound), new(*Ambiguous), new(*GateOrder), new(*GatedEngine), new(*BadEngine),
-		new(*Lifted), new(*TooLong), new(*BadProfile), new(*NoProfile), new(*UntrustedProject), new(*BadSettings),
+		new(*Lifted), new(*TooLong), new(*BadProfile), new(*NoProfile), new(*UntrustedProject), new(*BadSettings), new(*BadShim), new(*NoShims), new(*ShimLoop),
 	} {
 		if errors.As(err, mend) {
 			return "config"

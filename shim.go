@@ -30,6 +30,11 @@ type (
 	NoShims = shim.Unsupported
 )
 
+// BadShim reports a name that no shim can have.
+type BadShim struct{ Name, Why string }
+
+func (e *BadShim) Error() string { return strconv.QuoteToASCII(e.Name) + ": " + e.Why }
+
 // ShimFlag begins the first word of a command line by which a shim starts us.
 const ShimFlag = shim.Flag
 
@@ -40,7 +45,7 @@ const (
 )
 
 // InstallShims puts shims before the engines whose executables are called names.
-// They start the executable handsel, an absolute path (W6). The error is *BadOption
+// They start the executable handsel, an absolute path (W6). The error is *BadShim
 // for a name that is no engine's, *ForeignFile for what is in the way.
 func (h *Home) InstallShims(handsel string, names []string) ([]ShimDone, error) {
 	if err := mayDecide("shim install"); err != nil {
@@ -52,7 +57,7 @@ func (h *Home) InstallShims(handsel string, names []string) ([]ShimDone, error) 
 	}
 	for _, name := range names {
 		if !s.shimmable(name) {
-			return nil, &BadOption{"engine", name, "no engine's executable is called so (handsel config: [engine.NAME] names)"}
+			return nil, &BadShim{name, "no engine's executable is called so (handsel config: [engine.NAME] names)"}
 		}
 	}
 	return shim.Install(h.dir, handsel, names)
@@ -74,7 +79,7 @@ func (h *Home) RemoveShims(names []string) ([]ShimDone, error) {
 	}
 	for _, name := range names {
 		if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
-			return nil, &BadOption{"engine", name, "it is no name of an executable"}
+			return nil, &BadShim{name, "it is no name of an executable"}
 		}
 	}
 	return shim.Remove(h.dir, names)
@@ -103,6 +108,11 @@ func (h *Home) Shims(handsel string, names []string) ([]Shim, error) {
 	}
 	if len(names) > 0 {
 		all = slices.DeleteFunc(all, func(one Shim) bool { return !slices.Contains(names, one.Name) })
+	}
+	if unusable := h.Usable(); unusable != nil {
+		for i := range all {
+			all[i].Refuse(unusable)
+		}
 	}
 	return all, err
 }

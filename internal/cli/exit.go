@@ -88,7 +88,7 @@ func exitStatus(err error) int {
 		errors.As(err, new(*handsel.Unconfinable)), errors.As(err, new(*handsel.CannotConfine)), errors.As(err, new(*handsel.Boundless)),
 		errors.As(err, new(*handsel.Lifted)), errors.As(err, new(*handsel.TooLong)), errors.As(err, new(*handsel.BadProfile)),
 		errors.As(err, new(*handsel.NoProfile)), errors.As(err, new(*handsel.UntrustedProject)), errors.As(err, new(*handsel.BadEngine)),
-		errors.As(err, new(*handsel.ShimLoop)), errors.As(err, new(*handsel.NoShims)),
+		errors.As(err, new(*handsel.ShimLoop)), errors.As(err, new(*handsel.NoShims)), errors.As(err, new(*handsel.BadShim)),
 		errors.As(err, new(*handsel.BadSettings)):
 		return statusConfig
 	case errors.As(err, new(*handsel.Untrusted)), errors.As(err, new(*handsel.UntrustedLock)):

@@ -16,9 +16,10 @@ import (
 
 // hookReport is the JSON of hook status (docs/reference/schemas/hook-status.schema.json).
 type hookReport struct {
-	V     int                `json:"v"`
-	Rules bool               `json:"rules"` // whether [gate.rules] has any
-	Hooks []handsel.HookSeen `json:"hooks"`
+	V       int                `json:"v"`
+	Rules   bool               `json:"rules"`             // whether [gate.rules] has any
+	Problem string             `json:"problem,omitempty"` // why none is gated all the same
+	Hooks   []handsel.HookSeen `json:"hooks"`
 }
 
 // hookFlags are those of install and uninstall.
@@ -66,6 +67,9 @@ func (a *app) hookInstall() *cobra.Command {
 				fmt.Fprintf(a.Out, "nothing to do: %s has the hook\n", clean(place.Path))
 				return nil
 			}
+			if err := h.Usable(); err != nil {
+				a.sayUngated(err.Error())
+			}
 			if err := a.change(change, f, "hook install "+string(place.Client)); err != nil || !f.yes {
 				return err
 			}
@@ -78,13 +82,18 @@ func (a *app) hookInstall() *cobra.Command {
 	return cmd
 }
 
+// sayUngated says that the hook finds nothing to go by.
+func (a *app) sayUngated(why string) {
+	a.say("warning: as things are no command is gated: %s", oneLine(why))
+}
+
 // afterInstall says what is still missing before the hook does anything.
 func (a *app) afterInstall(h *handsel.Home, place handsel.HookPlace) {
 	if place.Client == "codex" {
 		a.say("codex runs no hook before you have trusted it: start codex, type /hooks and trust this one")
 		a.say("in its sandbox a gate can write no slot unless handsel has started codex, or sandbox_workspace_write.writable_roots has %s", clean(h.Path()))
 	}
-	if !h.GateRules() {
+	if h.Usable() == nil && !h.GateRules() {
 		a.say("[gate.rules] names no command yet, so none is gated: handsel config set gate.rules.POOL \"COMMAND, COMMAND\"")
 	}
 }
@@ -198,6 +207,9 @@ func (a *app) hookStatus() *cobra.Command {
 				return err
 			}
 			out := hookReport{V: 1, Rules: h.GateRules(), Hooks: []handsel.HookSeen{}}
+			if err := h.Usable(); err != nil {
+				out.Problem = err.Error()
+			}
 			dirs := []string{""}
 			if project != "" {
 				dirs = append(dirs, project)
@@ -242,7 +254,10 @@ func (a *app) showHooks(out *hookReport) error {
 			a.say("warning: %s", oneLine(s.Problem))
 		}
 	}
-	if !out.Rules {
+	switch {
+	case out.Problem != "":
+		a.sayUngated(out.Problem)
+	case !out.Rules:
 		a.say("[gate.rules] names no command, so none is gated")
 	}
 	return nil

@@ -152,8 +152,7 @@ func (a *app) supervised(on, from int) error {
 		})
 	}
 	if err != nil && !told {
-		bad, _ := errors.AsType[*handsel.BadOption](err)
-		return tellLine(line, supervised{Refused: handsel.ReasonOf(err), Option: bad})
+		return tellLine(line, supervised{Refused: handsel.ReasonOf(err), Option: handsel.OptionOf(err)})
 	}
 	return nil // what came of it is on record
 }

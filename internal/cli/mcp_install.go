@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 
@@ -42,6 +43,9 @@ What that command prints is passed on.`,
 			if argv == nil {
 				return &usageError{fmt.Errorf("mcp %s does not know %q; it knows %s", verb, args[0], clients)}
 			}
+			if !remove {
+				a.sayUnwritten()
+			}
 			if !yes {
 				fmt.Fprintf(a.Out, "%s\n", clean(handsel.ShellLine(argv)))
 				fmt.Fprintf(a.Out, "nothing was done: handsel mcp %s %s --yes runs it\n", verb, args[0])
@@ -54,6 +58,16 @@ What that command prints is passed on.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show the command (the default)")
 	return cmd
+}
+
+// sayUnwritten names the variables that lead handsel elsewhere here. Each client has
+// its own way to give them to a server, and not every one passes on its environment.
+func (a *app) sayUnwritten() {
+	for _, name := range []string{"HANDSEL_HOME", "HANDSEL_CONFIG"} {
+		if value := os.Getenv(name); value != "" {
+			a.say("%s=%s is set here and not in what the client is told: give it to the server there, or it may use another home than you", name, clean(value))
+		}
+	}
 }
 
 // clientRuns runs a client's own command and passes its words on.

@@ -3,6 +3,7 @@ package hook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -43,13 +44,13 @@ func ReadCall(c Client, from io.Reader) (*Call, error) {
 	}
 	call := &Call{Client: c}
 	if err := json.Unmarshal(data, &in); err != nil {
-		return nil, fmt.Errorf("the tool call is no JSON that we know: %w", err)
+		return nil, fmt.Errorf("the tool call is no JSON that we know: %s", kindOf(err))
 	}
 	if in.Event != event || in.Tool != tool {
 		return call, nil
 	}
 	if err := json.Unmarshal(in.Input["command"], &call.Line); err != nil {
-		return nil, fmt.Errorf("the call of %s has no command: %w", tool, err)
+		return nil, fmt.Errorf("the call of %s has no command that is a string", tool)
 	}
 	switch {
 	case len(call.Line) > MaxLine:
@@ -59,6 +60,18 @@ func ReadCall(c Client, from io.Reader) (*Call, error) {
 	}
 	call.input = in.Input
 	return call, nil
+}
+
+// kindOf says of JSON that does not fit what does not, without the names of our types.
+func kindOf(err error) string {
+	bad, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case bad.Field == "":
+		return "it is of the kind " + bad.Value + ", and no object"
+	}
+	return bad.Field + " is of the kind " + bad.Value
 }
 
 // Answer is what the client is told: that it runs line instead, all else of the

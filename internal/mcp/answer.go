@@ -105,11 +105,13 @@ func explain(err error, now time.Time) failureOf {
 	if bad, ok := errors.AsType[*badArgument](err); ok {
 		return failureOf{Kind: invalidInput, Code: "argument", Message: bad.Error(), Argument: bad.Name}
 	}
-	if bad, ok := errors.AsType[*handsel.BadOption](err); ok {
-		return failureOf{Kind: invalidInput, Code: "argument", Message: argumentOf(bad.Option) + ": " + bad.Why, Argument: argumentOf(bad.Option)}
-	}
-	if bad, ok := errors.AsType[*handsel.BadLane](err); ok {
-		return failureOf{Kind: invalidInput, Code: "argument", Message: "lane " + short(bad.Name) + ": " + bad.Why, Argument: "lane"}
+	if bad := handsel.OptionOf(err); bad != nil {
+		name := argumentOf(bad.Option)
+		said := name
+		if name == "lane" || name == "cwd" {
+			said += " " + short(bad.Value)
+		}
+		return failureOf{Kind: invalidInput, Code: "argument", Message: said + ": " + bad.Why, Argument: name}
 	}
 	f := failureOf{Message: err.Error()}
 	r := handsel.WaitReason(err)

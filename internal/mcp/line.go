@@ -135,6 +135,12 @@ func object(text []byte) (m message, ok bool) {
 		}
 		m.params = params
 	}
+	if m.method == "initialize" {
+		fields, _ := members(params)
+		if version := fields["protocolVersion"]; len(version) == 0 || version[0] != '"' {
+			return why(jsonrpc.CodeInvalidParams, "initialize must name its protocolVersion, a string")
+		}
+	}
 	if hasID {
 		m.id = id
 	}

@@ -233,6 +233,7 @@ const (
 	Stale        = "stale"       // it starts another handsel than this one
 	Broken       = "broken"      // the handsel it starts is not there
 	ForeignFile  = "foreign"     // the file is not ours
+	Refuses      = "refuses"     // it is called, and whatever it would start is refused
 )
 
 // Shim is how one name stands.
@@ -250,6 +251,13 @@ type Shim struct {
 
 // Wrong tells whether the shim is there and does not do its work.
 func (s Shim) Wrong() bool { return s.Problem != "" }
+
+// Refuse says of a shim that does all that it can that every start is refused, and why.
+func (s *Shim) Refuse(why error) {
+	if s.State == OK {
+		s.State, s.Problem = Refuses, "every agent it would start is refused: "+why.Error()
+	}
+}
 
 // Look says how the names stand, and what else has a shim. handsel is this
 // executable. It changes nothing.
@@ -283,7 +291,7 @@ func lookAt(d home.Dir, handsel, name string) (Shim, error) {
 	if s.Real, err = proc.LookPath(name, os.Environ(), ""); err != nil {
 		s.Real = ""
 	}
-	if to, err := filepath.EvalSymlinks(s.Real); err == nil && to != s.Real {
+	if to, err := filepath.EvalSymlinks(s.Real); s.Real != "" && err == nil && to != s.Real {
 		s.Target = to
 	}
 	if f.ours {

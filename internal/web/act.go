@@ -80,11 +80,16 @@ func (s *Server) act(ctx context.Context, w http.ResponseWriter, r *http.Request
 	if !readBody(w, r, &in) {
 		return
 	}
-	if name != "drain" {
-		if why := badName(in.X); why != "" {
-			refuse(w, http.StatusBadRequest, "bad_request", why)
-			return
-		}
+	why := badName(in.X)
+	switch {
+	case name == "drain" && (in.X == "" || in.X == "all"):
+		why = ""
+	case name == "drain":
+		why = "a drain is of everything: x is all, or left out"
+	}
+	if why != "" {
+		refuse(w, http.StatusBadRequest, "bad_request", why)
+		return
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{}) // checks may take an hour

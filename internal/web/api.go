@@ -155,7 +155,16 @@ func decode(text []byte, into any) error {
 	}
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	bad, kind := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("the body is empty")
+	case kind && bad.Field == "":
+		return errors.New("the body is of the kind " + bad.Value + ", and no object")
+	case kind:
+		return errors.New(bad.Field + " is of the kind " + bad.Value)
+	case err != nil:
 		return errors.New("the body is not what is asked for: " + err.Error())
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {

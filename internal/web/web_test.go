@@ -474,6 +474,12 @@ func TestVerbsAreTheLibrarys(t *testing.T) {
 			t.Errorf("%s: %d %s", verb, res.StatusCode, body)
 		}
 	}
+	for body, why := range map[string]string{`{"x":"lane:a"}`: "a drain is of everything", `[]`: "of the kind array", `{"x":1}`: "x is of the kind number"} {
+		res, answer := w.ask("POST", "/api/drain", body)
+		if res.StatusCode != 400 || !strings.Contains(string(answer), why) || strings.Contains(string(answer), "Go ") || len(w.done()) != before {
+			t.Errorf("drain %s: %d %s, did %q", body, res.StatusCode, answer, w.done()[before:])
+		}
+	}
 	if res, body := w.ask("POST", "/api/cancel", `{"x":"many"}`); res.StatusCode != 400 || code(body) != "ambiguous" {
 		t.Errorf("cancel of many: %d %s", res.StatusCode, body)
 	}
