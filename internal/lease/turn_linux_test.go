@@ -18,7 +18,9 @@ type turnOf struct {
 	went []int
 }
 
-const between = 30 * time.Millisecond
+// between is long enough for one who was let through and came second to be in line
+// again before the next turn: in between it has no place, and who is behind may go.
+const between = 250 * time.Millisecond
 
 func (o *turnOf) check() Answer {
 	o.mu.Lock()
