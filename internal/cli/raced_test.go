@@ -10,6 +10,10 @@ import (
 	"testing"
 )
 
+// atOnce is how many scripts run at a time: what is race-built waits half of its time
+// for what it started.
+const atOnce = "4"
+
 // chooser is what the scripts start as `handsel` under the race detector. A
 // program that looks for races takes ten times as long to start, and finds
 // next to nothing in a verb that asks or decides, prints and ends: one goroutine

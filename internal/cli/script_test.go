@@ -54,8 +54,8 @@ func (r runner) Run() int {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		_ = flag.Set("test.parallel", "4") // scripts wait for what they started half of their time
+	if !given && atOnce != "" {
+		_ = flag.Set("test.parallel", atOnce)
 	}
 	return fakeagent.Main(r.m)
 }

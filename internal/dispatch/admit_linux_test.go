@@ -18,7 +18,9 @@ import (
 // their leases back, and keep their places.
 func TestRowsAdmittedAtOnceAreOfferedInTurn(t *testing.T) {
 	shut := newRoom(false)
+	const rows = 4
 	var asked, given atomic.Int32
+	atOnce := make(chan struct{}) // all have slots, and none of them is left to the loop yet
 	w := newWorld(t, false, func(c *Config) {
 		c.Starting = 1
 		admit := shut.admit(c.Home)
@@ -26,12 +28,14 @@ func TestRowsAdmittedAtOnceAreOfferedInTurn(t *testing.T) {
 			asked.Add(1)
 			l, err := admit(ctx, r, why)
 			if l != nil {
-				given.Add(1)
+				if given.Add(1) == rows {
+					close(atOnce)
+				}
+				<-atOnce
 			}
 			return l, err
 		}
 	})
-	const rows = 4
 	for i := range rows {
 		l := w.launcher(fmt.Sprint("l", i))
 		l.row.Placement.Pools = []string{fmt.Sprint("p", i)} // a group of its own
@@ -42,9 +46,7 @@ func TestRowsAdmittedAtOnceAreOfferedInTurn(t *testing.T) {
 		w.breathe()
 	}
 	close(shut.open)
-	for given.Load() < rows {
-		w.breathe()
-	}
+	<-atOnce
 	for standing := true; standing; w.breathe() {
 		w.d.do(func() {
 			standing = slices.ContainsFunc(slices.Collect(maps.Values(w.d.groups)), func(g *group) bool { return g.stand != nil })
