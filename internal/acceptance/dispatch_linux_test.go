@@ -773,8 +773,6 @@ func TestStoppedDispatcherIsNamed(t *testing.T) {
 	h.enqueued("waiting", "--not-before", "1h", "--", "true")
 	d.id.signal(syscall.SIGSTOP)
 	eventually(t, "it is stopped", d.id.stopped)
-	// Whoever asks waits for an answer, and gets it when it goes on.
-	late := start(t, h.enqueue("late", "--", "exit", "0").cmd())
 	pid := fmt.Sprint("pid ", d.id.pid)
 	asked := start(t, h.handsel("dispatch", "status"))
 	_, errs := must(t, "exit 75", h.handsel("dispatch"))
@@ -784,13 +782,17 @@ func TestStoppedDispatcherIsNamed(t *testing.T) {
 	if s := h.status(); s.Pools["all"].Held != 1 {
 		t.Errorf("status shows %+v", s.Pools)
 	}
-	if n := len(h.seats()); n < 2 {
+	seats := len(h.seats())
+	if seats < 2 {
 		t.Errorf("status shows %+v", h.seats())
 	}
 	if end := asked.wait(); end != "exit 69" {
 		t.Errorf("dispatch status: %s", end)
 	}
 	oneLine(t, asked.said(), pid, "stopped")
+	// Whoever asks waits for an answer, and gets it when it goes on.
+	late := start(t, h.enqueue("late", "--", "exit", "0").cmd())
+	eventually(t, "it asks, with its lane in hand", func() bool { return len(h.seats()) > seats })
 	if late.ended() {
 		t.Errorf("enqueue: %s, %q", late.wait(), late.said())
 	}
