@@ -46,7 +46,7 @@ type hub struct {
 	full    []byte // of the present seq; nil: to be made
 	looked  bool
 	began   time.Time // the look that goes on
-	has     bool      // a dispatcher had the home when it was asked last
+	has     bool      // a dispatcher had the home in the last look
 }
 
 func newHub(o Options) *hub {
@@ -95,6 +95,7 @@ func (h *hub) run(ctx context.Context) {
 	defer close(h.ended)
 	looks, asked := make(chan seen), make(chan bool)
 	looking, asking := false, false
+	has, fresh := false, false // what was answered last, and whether since the last look began
 	next := time.NewTimer(0)
 	next.Stop()
 	beat := time.NewTicker(h.o.pace.beat)
@@ -121,13 +122,17 @@ func (h *hub) run(ctx context.Context) {
 			if looking || len(h.clients) == 0 || done == nil {
 				continue
 			}
-			looking, h.began = true, time.Now()
+			looking, fresh, h.began = true, false, time.Now()
 			go func() { looks <- r.look(ctx) }()
 		case s := <-looks:
 			looking = false
 			if done != nil {
 				h.tell(&s)
-				next.Reset(max(h.o.pace.look-s.took, restOfLook*s.took))
+				rest := max(h.o.pace.look-s.took, restOfLook*s.took)
+				if fresh && has != h.has {
+					rest = 0
+				}
+				next.Reset(rest)
 			}
 		case <-beat.C:
 			if len(h.clients) > 0 && done != nil {
@@ -137,12 +142,11 @@ func (h *hub) run(ctx context.Context) {
 					go func() { asked <- h.o.Look.Dispatched() }()
 				}
 			}
-		case has := <-asked:
-			asking = false
-			if has != h.has && !looking && done != nil {
+		case has = <-asked:
+			asking, fresh = false, true
+			if has != h.has && h.looked && !looking && done != nil {
 				next.Reset(0)
 			}
-			h.has = has
 		}
 	}
 }
@@ -302,7 +306,7 @@ type change struct {
 // tell takes in a look, and tells what changed.
 func (h *hub) tell(s *seen) {
 	b := s.board
-	h.at = b.At.Time
+	h.at, h.has = b.At.Time, b.Dispatcher.State != handsel.DispatcherNone
 	out := change{At: stamp(h.at)}
 	if now := headOf(b); !bytes.Equal(now, h.head) {
 		h.head, out.Head = now, now
